@@ -1,18 +1,16 @@
-"""Pending acknowledgements: which control messages have taken effect here and further on (UPD-ACK), and which
-requests of views are answered.
+"""Pending acknowledgements: control messages that have not taken effect everywhere (UPD-ACK), and requests of
+views that are not answered.
 
-A control message of a source is *complete* when every neighbour that it waits for has acknowledged the epoch
-awaited there; an epoch is acknowledged to its source once it and all before it are complete. A message never
-waits for the neighbour it came from, nor an Advertise for the interest that it draws back, so waiting ends.
-Invariant: the queue of a source is in order of epochs; an epoch awaited of a neighbour was sent to it, and it
-has not acknowledged it.
+A control message is *complete* when every neighbour that it waits for has acknowledged the epoch awaited
+there; an epoch is acknowledged to its source once it and all before it are complete. A message never waits
+for the neighbour it came from, nor an Advertise for the interest that it draws back, so waiting ends.
+Invariant: a source's queue is in order of epochs; an epoch awaited of a neighbour was sent to it and not
+acknowledged yet.
 
-A *request* of a view is answered by events, and behind the last of them by an Answered, in the lane of the
-type: an Acknowledge overtakes events, and is cumulative over all types. A request has two epochs of its
-source: where it was handled, and the newest one that it stands for (`for_views`), which is later where a busy
-link has merged requests. Invariant: a source is sent Answered(n) only when it has sent all up to epoch n, and
-all requests that were handled up to n are complete; so n covers all requests that it has made up to then.
-"""
+A *request* of a view is answered by events, then by an Answered in the lane of the type, since an Acknowledge
+overtakes events and covers all types. A request has the epoch at which it was handled and the newest that it
+stands for (`for_views`), which is later where a busy link has merged requests. Invariant: Answered(n) leaves
+when all up to epoch n has arrived from the source and all its requests handled up to n are complete."""
 
 from __future__ import annotations
 
@@ -25,19 +23,17 @@ from itertools import islice
 from covey.overlay.core.messages import Interface
 
 UNSYNCED = 1 << 62
-"""In place of an epoch: wait for a neighbour whose first SyncEnd has not arrived (`synced`)."""
+"""In place of an epoch: wait for the neighbour's first SyncEnd (`synced`)."""
 
 _MAX_SINGLE = 1000
-"""How many messages of a source wait each in an entry of its own. Later ones wait in runs, each as long as
-all before it: a neighbour that is out of reach for an hour costs a few more entries, not millions.
-"""
+"""Messages of a source that wait in entries of their own. Later ones share runs, each as long as all before
+it, so a neighbour that is away for an hour costs a few more entries, not millions."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """One control message of a source, or a run of them from epoch `first` to `epoch`; `newest` of a run is
-    the newest epoch awaited of each neighbour.
-    """
+    """A control message, or a run from epoch `first` to `epoch`; `newest` of a run is the newest epoch
+    awaited by neighbour."""
 
     source: Interface
     epoch: int
@@ -48,8 +44,6 @@ class _Pending:
 
 
 class Acks:
-    """Pending control messages by source, and the epochs that they await by neighbour."""
-
     def __init__(self) -> None:
         self._queues: dict[Interface, deque[_Pending]] = {}
         self._awaited: dict[Interface, list[tuple[int, int, _Pending]]] = {}
@@ -57,39 +51,32 @@ class Acks:
         self._acknowledged: dict[Interface, int] = {}
         self._serial = 0
         self._void = 0
-        """How many entries of `_awaited` are void."""
+        """Void entries of `_awaited`."""
         self.ready: dict[Interface, int] = {}
         """The newest epochs to acknowledge now, by source."""
 
     def sent(self, neighbour: Interface, epoch: int) -> None:
-        """Record the newest epoch sent to a neighbour."""
         self._sent[neighbour] = epoch
 
     def next_epoch(self, neighbour: Interface) -> int:
-        """The epoch of the next message to a neighbour. Grows while the interface exists."""
         epoch = self._sent[neighbour] = self._sent.get(neighbour, 0) + 1
         return epoch
 
     def newest_sent(self, neighbour: Interface) -> int:
-        """The newest epoch sent to a neighbour, 0 for none."""
         return self._sent.get(neighbour, 0)
 
     def newest_acknowledged(self, neighbour: Interface) -> int:
-        """The newest epoch that a neighbour has acknowledged, 0 for none."""
         return self._acknowledged.get(neighbour, 0)
 
     def outstanding(self, neighbour: Interface, epoch: int) -> bool:
-        """Whether the neighbour has yet to acknowledge this epoch."""
         return epoch > self._acknowledged.get(neighbour, 0)
 
     def settled(self, neighbour: Interface) -> bool:
-        """Whether the neighbour has acknowledged all that it was sent."""
         return self._sent.get(neighbour, 0) <= self._acknowledged.get(neighbour, 0)
 
     def open(self, source: Interface, epoch: int, waits: Mapping[Interface, int]) -> None:
         """A message of the source was handled; it is complete when each neighbour in `waits` has acknowledged
-        the epoch there.
-        """
+        the epoch there."""
         queue = self._queues.get(source)
         if queue is not None and len(queue) >= _MAX_SINGLE:
             self._extend_run(queue, source, epoch, waits)
@@ -137,7 +124,7 @@ class Acks:
         heapq.heappush(heap, (epoch, self._serial, pending))
 
     def acknowledged(self, neighbour: Interface, epoch: int) -> bool:
-        """A neighbour has acknowledged everything up to this epoch; False for an epoch it was never sent."""
+        """A neighbour has acknowledged all up to `epoch`; False if it was never sent that."""
         if epoch > self._sent.get(neighbour, 0):
             return False
         if epoch > self._acknowledged.get(neighbour, 0):
@@ -148,7 +135,7 @@ class Acks:
         return True
 
     def defer(self, neighbour: Interface, epoch: int) -> None:
-        """Whatever waits for this neighbour waits for this epoch, the end of a resynchronisation, instead."""
+        """Make whatever waits for the neighbour wait for this epoch, the end of a resynchronisation."""
         heap = self._awaited.get(neighbour)
         if heap:
             self._awaited[neighbour] = sorted(
@@ -157,9 +144,8 @@ class Acks:
             )
 
     def synced(self, neighbour: Interface, epoch: int) -> None:
-        """The neighbour's first SyncEnd has arrived: entries that wait for it wait for this epoch, the newest
-        sent to the neighbour.
-        """
+        """The neighbour's first SyncEnd has arrived: what waited for it waits for `epoch`, the newest sent to
+        it."""
         heap = self._awaited.pop(neighbour, [])
         for awaited, serial, pending in sorted(heap):
             awaited = epoch if awaited == UNSYNCED else awaited
@@ -171,7 +157,6 @@ class Acks:
                 self._on_awaited(neighbour, pending)
 
     def remove_neighbour(self, neighbour: Interface) -> None:
-        """A neighbour has left for good: nothing waits for it any longer."""
         for _, _, pending in sorted(self._awaited.pop(neighbour, [])):
             if pending.newest is not None:
                 del pending.newest[neighbour]
@@ -195,7 +180,7 @@ class Acks:
         self._void = 0
 
     def _on_awaited(self, neighbour: Interface, pending: _Pending) -> None:
-        """A neighbour has acknowledged an awaited epoch; a run may await a newer one."""
+        """# A run may await a newer epoch of the neighbour."""
         if pending.newest is not None:
             newest = pending.newest.pop(neighbour)
             if self.outstanding(neighbour, newest):
@@ -223,28 +208,25 @@ class Acks:
         return list(ready.items())
 
     def first_incomplete(self, source: Interface) -> int | None:
-        """The first epoch of a source that is not complete; None if all are."""
         queue = self._queues.get(source)
         return None if not queue else queue[0].first or queue[0].epoch
 
     def pending(self) -> dict[Interface, list[int]]:
-        """The incomplete epochs, by source."""
         return {source: [p.epoch for p in queue] for source, queue in self._queues.items()}
 
     def pending_of(self, source: Interface, listed: int) -> tuple[int, list[int]]:
-        """The number of a source's incomplete entries, and the epochs of the first ones."""
+        """The number of a source's incomplete entries, and the epochs of the first `listed`."""
         queue = self._queues.get(source, ())
         return len(queue), [pending.epoch for pending in islice(queue, listed)]
 
     def awaited_of(self, neighbour: Interface) -> tuple[int, int]:
-        """The number of entries that await a neighbour's acknowledgement, void ones included, and the first
-        epoch that they await; 0 for none.
-        """
+        """The number of entries that await the neighbour, void ones included, and the first awaited epoch, or
+        0."""
         heap = self._awaited.get(neighbour)
         return (len(heap), heap[0][0] if heap[0][0] != UNSYNCED else 0) if heap else (0, 0)
 
     def awaited(self) -> dict[Interface, list[int]]:
-        """The awaited epochs, by neighbour, without void entries."""
+        """Awaited epochs by neighbour, without void entries."""
         awaited = {}
         for neighbour, heap in self._awaited.items():
             epochs = [epoch for epoch, _, pending in sorted(heap) if not pending.void and epoch != UNSYNCED]
@@ -280,26 +262,23 @@ class Acks:
 
 
 class Answers(Acks):
-    """Of one event type: the requests that neighbours were sent and have answered, and those of sources. The
-    complete requests of a source are in the order in which they were handled.
-    """
+    """The requests of one event type: as sent to neighbours, and of sources, whose complete requests are in
+    the order in which they were handled."""
 
     def __init__(self) -> None:
         super().__init__()
         self._due: dict[Interface, list[tuple[int, int]]] = {}
-        """By source, of requests that are to be answered: the epoch up to which all is to be here and
-        complete, and the newest epoch that they stand for. Those that stand for epochs which had not come
-        when they were handled, one after the other, have one entry: the peer names these epochs.
-        """
+        """By source, unanswered requests: the epoch up to which all has to be here and complete, and the
+        newest that they stand for. Successive ones that stand for epochs yet to come share an entry."""
         self._complete: dict[Interface, int] = {}
         """Sources of which a request has become complete."""
         self._waiting: dict[Interface, None] = {}
-        """Sources all of whose requests are complete, and that have not sent the epochs of some."""
+        """Sources all of whose requests are complete, but some of whose epochs have not arrived."""
 
     def open_request(
         self, source: Interface, epoch: int, newest: int, waits: Mapping[Interface, int]
     ) -> None:
-        """A request of this source was answered from here; the neighbours in `waits` are asked for more."""
+        """A request was answered from here; the neighbours in `waits` were sent requests for more."""
         due, until = self._due.setdefault(source, []), max(epoch, newest)
         if due and min(due[-1][0], until) > epoch:
             due[-1] = max(due[-1][0], until), max(due[-1][1], newest)
@@ -308,15 +287,14 @@ class Answers(Acks):
         self.open(source, epoch, waits)
 
     def refused(self, neighbour: Interface, epoch: int) -> None:
-        """A neighbour has refused requests of a slot, which was sent nothing newer than this epoch."""
+        """A neighbour has refused requests of a slot that was sent nothing newer than this epoch."""
         self.acknowledged(neighbour, min(epoch, self.newest_sent(neighbour)))
 
     def take(
         self, received: Callable[[Interface], int], sender: Interface
     ) -> Iterator[tuple[Interface, int]]:
-        """What to answer to whom now; `received` returns the newest epoch of a source, which has changed
-        since the last call for the `sender` at most. The cost does not grow with the requests of others.
-        """
+        """(source, epoch) to answer now. `received` returns a source's newest epoch; since the last call only
+        the `sender`'s may have changed. The cost does not grow with the requests of others."""
         self._complete.update(self.drain())
         if sender in self._waiting:
             self._complete[sender] = 0
@@ -343,12 +321,11 @@ class Answers(Acks):
     # --- interfaces that come and go ------------------------------------------------------------------------
 
     def remove_source(self, source: Interface) -> None:
-        """A source has lost its state or left."""
         self._due.pop(source, None)
         self._complete.pop(source, None)
         self._waiting.pop(source, None)
         super().remove_source(source)
 
     def pending(self) -> dict[Interface, list[int]]:
-        """What was not answered yet, by source."""
+        """Unanswered epochs by source."""
         return {source: [newest for _, newest in due] for source, due in self._due.items()}

@@ -1,10 +1,9 @@
 """Advertise and Unadvertise: which interfaces publish a type, and to which neighbours that is forwarded.
 
-An Advertise declares a schema. One with more attributes than a neighbour has seen widens the type there, and
-goes on in the same way: an attribute passes each link once. Schemas are united by attributes' names, so
-widenings that meet give the same type whatever their order. One that does not agree with the type is refused,
-and the refusal goes back to the publishers that declared it, not to those whose schema was accepted before.
-"""
+An Advertise with more attributes than a neighbour has seen widens the type there, and goes on likewise: an
+attribute passes each link once. Schemas are united by attributes' names, so the order of widenings does not
+matter. One that does not agree with the type is refused; the refusal goes back to the publishers that
+declared it, not to those whose schema was accepted before."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
         call.refuse(peer, message, "ALREADY_EXISTS", str(error), event_type.name)
         return
     if event_type == state.event_type:
-        event_type = state.event_type  # one object: a batch's schema is compared with it
+        event_type = state.event_type  # so that a batch's schema is compared by identity
     known = state.declared.get(peer.name)
     if known is not None and peer.name not in state.refused:
         event_type = known.union(event_type)
@@ -51,14 +50,14 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
         durable_keys.claim(state, peer)
         return
     outgoing = state.outgoing.get(peer.name)
-    if outgoing is None:  # never of a type that floods
+    if outgoing is None:  # not of a type that floods
         forward(tables, call, state, [(peer.name, state.open(peer.name, tables.new_slots(peer)))])
         ask_for_views(tables, call, state, peer)
         return
     messages = state.rescope(peer.name) if rescoped and not state.floods else []
     messages += outgoing.slots.resend(refused_only=True)
     forward(tables, call, state, [(peer.name, messages)])
-    if any(isinstance(each, Subscribe) for each in messages):  # of interest that it did not have
+    if any(isinstance(each, Subscribe) for each in messages):  # the neighbour did not have this interest
         ask_for_views(tables, call, state, peer)
 
 
@@ -89,7 +88,7 @@ def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
     """An interface no longer publishes this type. No acknowledgement waits for the Unadvertises sent."""
     tables.changes += 1
     name = state.event_type.name
-    if not (state.floods and peer.is_broker):  # a neighbour has said what has left, and may have more
+    if not (state.floods and peer.is_broker):  # such a neighbour sends departures, and may have more
         retire_source(tables, call, state, peer.name, peer.serial)
         state.answers.remove_neighbour(peer.name)
     del state.publishers[peer.name], state.declared[peer.name], peer.advertised[name]
@@ -111,7 +110,7 @@ def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
 
 
 def on_refuse(tables: Tables, call: Call, message: Refuse, peer: Peer) -> None:
-    """A neighbour refused a slot, or an advertisement: that refusal goes on to the publishers."""
+    """A neighbour refused a slot, or an advertisement, whose refusal goes on to the publishers."""
     if not peer.is_broker:
         return
     state = tables.types.get(message.type_name)

@@ -1,22 +1,18 @@
 """The broker of Jayaram et al. (Figs. 3 and 6, with the mends of its listings), as a function of messages.
 
-All routing state (`tables.py`) changes through `Broker.handle` and `handle_all` alone: a message and the
-interface it came from go in, a list of actions comes out. Same input, same output; no clock, no randomness,
-no I/O. A handler is a function of the tables, the call, the message and its sender; the modules
-`subscriptions`, `advertisements`, `event_routing` and `connecting` have one family of messages each.
+All routing state (`tables.py`) changes only through `Broker.handle` and `handle_all`: a message and its
+interface go in, a list of actions comes out. Same input, same output; no clock, no randomness, no I/O.
 
-Invariants (stated and checked by `sim/invariants.py`): the slots of a neighbour are the maximal
-elements of all interest but its own, in the event types that it publishes and in durable ones; the engines
-have exactly the registered interests; a control message is acknowledged once it has taken effect here and in
-every broker further on that it concerns, in the order of its interface.
+Invariants (stated and checked by `sim/invariants.py`): the slots of a neighbour are the maximal elements of
+all interest but its own, in the event types that it publishes and in durable ones; the engines have exactly
+the registered interests; a control message is acknowledged once it has taken effect here and in every broker
+further on that it concerns, in the order of its interface.
 
-"Never back where they came from" holds for links: clients get their own events if these match. An event is
-delivered to a client once, with the ids of all its subscriptions that match.
+"Never back where they came from" holds for links: clients get their own events if these match.
 
 Order of the actions of one message: control messages, neighbour by neighbour, each in the order of
-`slots.py`; refusals; events to links, then to sessions; acknowledgements last. A caller may have all events
-to links first, those of several messages, and fetch the deliveries to sessions afterwards (`deliver`).
-"""
+`slots.py`; refusals; events to links, then to sessions; acknowledgements last. With `defer`, deliveries to
+sessions come from `deliver` afterwards."""
 
 from __future__ import annotations
 
@@ -89,13 +85,12 @@ def _on_acknowledge(tables: Tables, call: Call, message: Acknowledge, peer: Peer
 
 
 def on_notice(tables: Tables, call: Call, message: Notice, peer: Peer) -> None:
-    """A neighbour's is passed on; a client has none to send."""
+    """Passes a neighbour's on; clients send none."""
     if peer.is_broker:
         tables.notices.received(message, peer.name)
 
 
 def send_notices(tables: Tables, call: Call) -> None:
-    """Send the notices that are due."""
     for interface, notice in tables.notices.due(call.now_ns):
         peer = tables.peers.get(interface)
         if peer is not None:
@@ -144,20 +139,17 @@ class Broker:
     """One broker: pass messages to `handle` and perform the actions it returns, in order.
 
     `routing` is "parametric" or "static" (the paper's baseline). `engine` names a matching engine, or is a
-    factory of what replaces it; `poset` creates posets (`baselines/options.py` has those of the measuring
-    baselines). `event_types` are never removed. `neighbours` are the ids of the brokers that it will be
-    linked to: after a restart the broker acknowledges only what has taken effect in them as well.
-    `replay_events` recent events of each type are stored for updates without gaps. `damping` is how many
-    typical steps wider a client's bounds are announced to neighbours (`motion.py`). `merging` is "off",
-    "perfect" or "budget", with at most `merging_budget` slots per neighbour and type. `evaluator` asks the
-    named operators that filters call, without limits of time unless one is passed. For measurement alone,
-    `link_evaluator` is another one for the interest of neighbours, and without `share_results` no results of
-    operators travel. Events of the types named in `durable` are actions to store them. Keys of the types in
-    `key_max_age_s` leave all views once no event of theirs has come for so many seconds; the last events of
-    the keys of all types have at most `max_key_bytes`, and the events that are stored for updates without
-    gaps `max_replay_bytes`. Raises `ValueError` for another routing or merging, and for damping with a
-    factory as engine, which may match what is announced.
-    """
+    factory of what replaces it; `poset` creates posets (`baselines/options.py` has the measuring baselines').
+    `event_types` are never removed. `neighbours` are the ids of the brokers that it will link to: after a
+    restart it acknowledges only what has taken effect in them as well. `replay_events` recent events of each
+    type are stored for updates without gaps. `damping` is how many typical steps wider clients' bounds are
+    announced (`motion.py`). `merging` is "off", "perfect" or "budget", with at most `merging_budget` slots
+    per neighbour and type. `evaluator` evaluates named operators, by default without time limits; for
+    measurement, `link_evaluator` replaces it for the interest of neighbours, and without `share_results` no
+    results travel. Events of `durable` types become Store actions. Keys of types in `key_max_age_s` leave all
+    views after so many seconds without an event. Last events of keys of all types take at most
+    `max_key_bytes`, events for updates without gaps `max_replay_bytes`. Raises `ValueError` for another
+    routing or merging, and for damping with a factory as engine, which may match what is announced."""
 
     def __init__(
         self,
@@ -216,12 +208,10 @@ class Broker:
         self.deferred: list[Dispatch | Departures] = []
         """What `deliver` has to do."""
         self._now_ns = 0
-        """Of the last call."""
         for event_type in event_types:
             self.tables.declare(event_type).pinned = event_type
 
     def event_type(self, name: str) -> EventType | None:
-        """The event type of that name, if this broker has one."""
         state = self.tables.types.get(name)
         return None if state is None else state.event_type
 
@@ -231,37 +221,33 @@ class Broker:
 
     @property
     def synced(self) -> bool:
-        """Whether all neighbours have said what they want since this broker started."""
+        """Whether all neighbours have sent their state since this broker started."""
         return not self.tables.unsynced
 
     def unsettled(self, interface: Interface) -> int:
-        """How many control messages of an interface have not taken effect everywhere yet."""
+        """The number of control messages of an interface that have not taken effect everywhere."""
         peer = self.tables.peers.get(interface)
         return 0 if peer is None else peer.received - peer.acknowledged
 
     def next_timer(self) -> int | None:
-        """When, as `now_ns`, the next Tick is due; None if none is."""
+        """The `now_ns` at which the next Tick is due, or None."""
         moving_ns, age_ns = self.tables.moving.next_ns, self.tables.key_ages.next_ns
         return min(moving_ns, age_ns) if moving_ns and age_ns else moving_ns or age_ns or None
 
     def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]:
-        """Process one message from an interface at time `now_ns`, by the clock that stamps events. Returns
-        the actions to perform, in order.
+        """Process one message at `now_ns`, by the clock that stamps events; returns the actions to perform,
+        in order.
 
-        Never raises for a message that a peer can send: an invalid one is refused or dropped, by an action.
-        Raises `ValueError` for a Connect of an interface whose name is neither a broker's nor a client's.
-        """
+        Never raises for a message that a peer can send: an invalid one is refused or dropped. Raises
+        `ValueError` for a Connect of an interface whose name is neither a broker's nor a client's."""
         return self.handle_all((message,), source, now_ns)
 
     def handle_all(
         self, messages: Iterable[Message], source: Interface, now_ns: int, *, defer: bool = False
     ) -> list[Action]:
         """As `handle`, for messages that arrived together, in order. Each interface gets at most one
-        acknowledgement, after all other actions.
-
-        With `defer` the actions that deliver events to sessions are left to `deliver`, which is to be called
-        next; until then events are only on their way to links.
-        """
+        acknowledgement, after all other actions. With `defer`, call `deliver` next, which returns the
+        deliveries to sessions."""
         tables = self.tables
         call = Call(source, now_ns, defer=defer)
         self._now_ns = now_ns
@@ -269,7 +255,7 @@ class Broker:
             call.actions += self.deliver()
         for message in messages:
             kind = message.__class__
-            if call.deferred and kind is not Publish:  # its change is not to be seen by events before it
+            if call.deferred and kind is not Publish:  # events before it must not see its change
                 self._deliver(call, call.deferred)
             handler = _HANDLERS.get(kind)
             if handler is None:
@@ -309,7 +295,7 @@ class Broker:
         return call.actions
 
     def deliver(self) -> list[Action]:
-        """The actions that the last `handle_all` deferred: events to sessions, in order."""
+        """The deliveries to sessions that the last `handle_all` deferred, in order."""
         call = Call("", self._now_ns)
         self._deliver(call, self.deferred)
         if self.tables.key_bytes.used > self.tables.key_bytes.bound:
@@ -328,7 +314,7 @@ class Broker:
 
 
 def _handle_epoch(tables: Tables, call: Call, handler: _Handler, message: Any, peer: Peer) -> None:
-    """Handle a message that carries an epoch, once, and note what its acknowledgement waits for."""
+    """Handle a message with an epoch, once, and open its acknowledgement."""
     epoch: int = message.epoch
     if epoch > peer.received:
         peer.received = epoch

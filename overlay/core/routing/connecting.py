@@ -1,8 +1,7 @@
 """Interfaces that connect, lose their state, and disconnect; resynchronisation.
 
 A neighbour that connects gets the whole control state between SyncBegin and SyncEnd, as ordinary messages.
-Its own earlier state stays until its SyncEnd; what it has not repeated by then is void.
-"""
+Its own earlier state stays until its SyncEnd; what it has not repeated by then is void."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from covey.overlay.core.routing.type_state import Advertised
 
 
 def on_connect(tables: Tables, call: Call, message: Connect) -> None:
-    """An interface is new, or has lost its state: a neighbour gets the whole control state."""
+    """An interface is new, or has lost its state."""
     name = call.source
     peer = tables.peers.get(name)
     if peer is None:
@@ -70,10 +69,8 @@ def on_connect(tables: Tables, call: Call, message: Connect) -> None:
 def _send_sync_ends(tables: Tables, call: Call) -> None:
     """Send the pending SyncEnds for which all other neighbours have synced.
 
-    A neighbour drops what a restarted broker has not repeated by its SyncEnd, so the broker must have the
-    state of the other neighbours first. In an overlay without cycles that waiting ends. For its clients it
-    waits as long as its endpoint says (`AwaitClients`).
-    """
+    A neighbour drops what a restarted broker has not repeated by its SyncEnd, so the broker needs the state
+    of the others first. Without cycles that waiting ends. It also waits for clients (`AwaitClients`)."""
     if tables.awaiting_clients:
         return
     for name in list(tables.pending_sync_ends):
@@ -117,19 +114,15 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
 
 
 def on_withdraw(tables: Tables, call: Call, message: Withdraw, peer: Peer) -> None:
-    """Some of the subscriptions of a client are void, if it still has them: it has left, or has not repeated
-    them."""
+    """Subscriptions of a client that has left, or has not repeated them, are void."""
     for each in message.subscription_ids:
         peer.stale_subscriptions.pop(each, None)
     _revoke(tables, call, peer, [each for each in message.subscription_ids if each in peer.subscriptions], [])
 
 
 def on_sync_begin(tables: Tables, call: Call, message: SyncBegin, peer: Peer) -> None:
-    """Mark the state of an interface as stale until SyncEnd.
-
-    A restarted neighbour numbers its slots from 1 again. So that none of them replaces an old slot that is
-    still needed, the old ones get other ids meanwhile. A client keeps its ids.
-    """
+    """Mark the state of an interface as stale until SyncEnd. A restarted neighbour numbers its slots from 1
+    again, so the old slots, still needed, get other ids. A client keeps its ids."""
     if peer.is_broker:
         for interest in peer.subscriptions.values():
             if interest.subscription_id > 0:
@@ -159,7 +152,7 @@ def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> Non
 
 
 def _revoke(tables: Tables, call: Call, peer: Peer, subscriptions: list[int], types: list[str]) -> None:
-    """Remove subscriptions, those of one type in one change, and advertisements."""
+    """Remove advertisements and subscriptions, those of one type in one change."""
     by_type: dict[str, list[Interest]] = {}
     for subscription_id in subscriptions:
         interest = peer.subscriptions[subscription_id]

@@ -1,13 +1,12 @@
 """Selects the receivers of a batch of events (Jayaram et al., Fig. 3 lines 8-12, Fig. 6 lines 38-41).
 
 Each neighbour with a matching slot, except the source; then each session, once, with the ids of all its
-subscriptions that match. No Python statement per event: the engines match the whole batch, and a receiver of
-all of it gets the same object, which is serialised already. The ids of a Deliver ascend within each event,
-since actions must not depend on the engine. The ring of the event type records the receivers.
+matching subscriptions, which ascend within each event, since actions must not depend on the engine. No Python
+statement per event. A receiver of the whole batch gets the same, already serialised object. The ring records
+the receivers.
 
-What named operators have answered here travels with the events: to neighbours all of it, to a session where
-some of its subscriptions are undecided. Such a Deliver has epoch 0, so that the client evaluates it again.
-"""
+Results of named operators travel with the events: to neighbours all, to a session where some of its
+subscriptions are undecided. Such a Deliver has epoch 0, so that the client evaluates it again."""
 
 from __future__ import annotations
 
@@ -42,9 +41,12 @@ _NO_ROWS = np.zeros(0, np.int32)
 
 
 class Dispatch:
-    """A batch of at least one event on its way to its receivers, both kinds in order of their numbers:
-    `to_links` once, then `to_sessions` once, before the state changes.
-    """
+    """A batch of at least one event on its way to its receivers, in order of their numbers: call `to_links`
+    once, then `to_sessions` once, before the state changes.
+
+    `goes_on`: another neighbour has interest. `ends_here`: a session has interest, or last events of keys are
+    stored. `links` are the neighbours that receive events and which, None for all; known after `to_links`.
+    `pairs` are events and uids of matching subscriptions of sessions; known after `to_sessions`."""
 
     __slots__ = """
         _decided _events _results _sent _source ends_here goes_on links message pairs state
@@ -57,29 +59,22 @@ class Dispatch:
         self._results = results
         groups = state.groups
         self.goes_on = len(groups) > (CLIENTS in groups) + (source.name in groups)
-        """Whether another neighbour has interest."""
         self.ends_here = CLIENTS in groups or state.keys is not None
-        """Whether a session has interest, or the last events of keys are stored."""
         calls = state.links.calls or state.sessions.calls
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
-        """The neighbours that receive events, and which of them, None for all; known after `to_links`."""
         self._sent: dict[int, npt.NDArray[np.bool_] | None] = {}
-        """The same by their serials."""
+        """`links` by serial."""
         self.pairs = _NO_ROWS, NO_PAIRS[0]
-        """The events and the uids of the sessions' subscriptions that match; known after `to_sessions`."""
         self._decided: Decided | None = None
-        """The matches of sessions, once they are known."""
 
     @property
     def batch(self) -> EventBatch:
-        """The events."""
         return self.message.batch
 
     def receivers(self, peers: Peers, registry: Registry) -> tuple[Receiver, ...]:
-        """The neighbours and sessions that receive events, as a stored record has them; in place of
-        `to_links` and `to_sessions`.
-        """
+        """The neighbours and sessions that receive events, for a stored record; replaces `to_links` and
+        `to_sessions`."""
         self._match_links(peers)
         receivers = [
             Receiver(peer.name, None if mask is None else np.flatnonzero(mask)) for peer, mask in self.links
@@ -92,7 +87,6 @@ class Dispatch:
         return tuple(receivers)
 
     def to_links(self, peers: Peers) -> list[tuple[Peer, Publish]]:
-        """The neighbours that receive events, and what each gets."""
         self._match_links(peers)
         message, events = self.message, self._events
         batch = message.batch
@@ -110,7 +104,7 @@ class Dispatch:
             return
         exclude, batch = source.number if source.is_broker else -1, self.message.batch
         if state.sessions.calls:
-            self._decided = state.sessions.decide(events)  # now, so that its answers travel
+            self._decided = state.sessions.decide(events)  # before links, so that its results travel
         if batch.count == 1:
             bits = state.links.event_interfaces(events, exclude)
             for peer in peers.by_number:
@@ -126,7 +120,7 @@ class Dispatch:
             self._sent[peer.serial] = mask
 
     def pass_by(self) -> None:
-        """In place of `to_sessions`, where nothing `ends_here`; records the neighbours."""
+        """In place of `to_sessions`, unless `ends_here`; records the neighbours."""
         message = self.message
         if self._source.is_broker and not message.replayed:
             self._source.counters.events_unwanted += _unwanted(message.batch.count, self.links, [])
@@ -154,7 +148,7 @@ class Dispatch:
         return messages
 
     def _match_sessions(self, peers: Peers, registry: Registry) -> tuple[list[Share], Collection[int]]:
-        """The shares of sessions, and the numbers of those that are undecided; records all receivers."""
+        """The shares of sessions, and the numbers of undecided ones; records all receivers."""
         state, source = self.state, self._source
         batch, replayed = self.message.batch, self.message.replayed
         decided = self._decided
@@ -186,13 +180,12 @@ class Dispatch:
 
 
 def _rows_of(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """The row of each match."""
     return np.repeat(np.arange(offsets.size - 1, dtype=np.int32), offsets[1:] - offsets[:-1])
 
 
 @dataclass(slots=True, eq=False)
 class Departures:
-    """Departures from a neighbour, until the sessions' turn (`Dispatch` is that of other events)."""
+    """Departures from a neighbour, until the sessions' turn."""
 
     batch: EventBatch
     source: Peer
@@ -200,7 +193,7 @@ class Departures:
 
 
 def _unwanted(count: int, links: list[tuple[Peer, npt.NDArray[np.bool_] | None]], shares: list[Share]) -> int:
-    """How many events of a batch have no receiver."""
+    """The number of events without a receiver."""
     for _, mask in links:
         if mask is None:
             return 0

@@ -1,15 +1,14 @@
-"""The last events of the keys of durable types: how views get them, and how they outlive a restart.
+"""Last events of keys of durable types: how views get them, and how they outlive a restart.
 
-Stored events come again after a crash, and late where a receiver is behind; `keyed.py` rests on one order of
-each key on a link. So views get the events of durable types beside the stored ones, as Publish and Deliver
-that are `live`: not stored, and not sent again. The broker at which an event is published makes them, for the
-neighbours in `viewing`, and stores the event with the name of its client as a receiver (`KEYS`).
+Stored events come again after a crash, and late to a receiver that is behind, while `keyed.py` needs one
+order of each key on a link. So views get the events beside the stored ones, as `live` Publish and Deliver,
+which are neither stored nor sent again. The broker at which an event is published creates them, for
+neighbours in `viewing`, and stores the event with its client's name as a receiver (`KEYS`).
 
-A broker that restarts is given these records again (RestoreKeys). The keys stay while their publisher may
-come back, and are its own again when it advertises; what is not claimed leaves (EndRestored). Keys that left
-with their publisher have a record of that (`ENDED`). The keys of a neighbour that has lost its state stay,
-*outdated*, until it has sent what it has now; what was not among that leaves.
-"""
+A restarted broker gets these records again (RestoreKeys). The keys stay while their publisher may come back,
+which claims them when it advertises; the others leave (EndRestored). Keys that left with their publisher have
+a record (`ENDED`). Keys of a neighbour that has lost its state stay, *outdated*, until it has sent what it
+has now; the others leave."""
 
 from __future__ import annotations
 
@@ -30,9 +29,8 @@ from covey.overlay.core.routing.type_state import TypeState
 
 
 def live(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source: Peer) -> Dispatch | None:
-    """Stored events that a client has published here are the last ones of their keys; what views get of them,
-    None where there are none yet.
-    """
+    """Make stored events of a client the last of their keys; returns their way to views, None where none were
+    requested."""
     if source.name not in state.stored:
         state.stored[source.name] = _first(batch)
     message = Publish(batch.with_results(None), for_views=True, live=True)
@@ -59,9 +57,8 @@ def _first(batch: EventBatch) -> EventBatch:
 
 
 def on_restore_keys(tables: Tables, call: Call, message: RestoreKeys) -> None:
-    """Take what was stored in an earlier life. Events of a schema that is not that of the type any more, or
-    without a key, are of no use.
-    """
+    """Restore what was stored in an earlier life. Events without a key, or whose schema does not agree, are
+    ignored."""
     batch, name = message.batch, message.batch.event_type.name
     try:
         state = tables.declare(batch.event_type)
@@ -69,7 +66,7 @@ def on_restore_keys(tables: Tables, call: Call, message: RestoreKeys) -> None:
         return
     table = state.keys
     if table is None:
-        tables.maybe_idle[name] = None  # it was declared for this alone
+        tables.maybe_idle[name] = None  # the type was declared for this alone
         return
     serial = state.restored.get(message.interface)
     if serial is None:
@@ -88,16 +85,14 @@ def on_restore_keys(tables: Tables, call: Call, message: RestoreKeys) -> None:
 
 
 def claim(state: TypeState, source: Peer) -> None:
-    """A publisher has come back: what was restored of its keys is its own again."""
+    """A publisher has come back: restored keys are its own again."""
     serial = state.restored.pop(source.name, None)
     if serial is not None and state.keys is not None:
         state.keys.give(serial, source.serial)
 
 
 def retire_restored(tables: Tables, call: Call, source: Peer | None = None) -> None:
-    """A client has come back without them, or none comes back any more: what is left of restored keys leaves
-    all views, for good.
-    """
+    """Restored keys that `source`, or any publisher, has not claimed leave all views, for good."""
     for name in tables.durable:
         state = tables.types.get(name)
         if state is None:
@@ -119,7 +114,7 @@ def outdate(state: TypeState, neighbour: Peer) -> None:
 
 
 def requested_again(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
-    """It was asked for its keys in requests up to this epoch, 0 for none."""
+    """The neighbour's keys were requested up to this epoch, 0 for no request."""
     if neighbour.name in state.outdated:
         before, _ = state.outdated[neighbour.name]
         state.outdated[neighbour.name] = before, epoch
@@ -128,7 +123,7 @@ def requested_again(tables: Tables, call: Call, state: TypeState, neighbour: Pee
 
 
 def on_answered(tables: Tables, call: Call, message: Answered, peer: Peer) -> None:
-    """A neighbour has sent all that it was asked for."""
+    """A neighbour has sent all that was requested."""
     state = tables.types.get(message.type_name)
     if state is not None and peer.is_broker:
         state.answers.acknowledged(peer.name, message.epoch)
@@ -137,10 +132,9 @@ def on_answered(tables: Tables, call: Call, message: Answered, peer: Peer) -> No
 
 
 def on_refused_slot(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
-    """A neighbour has refused a slot, and requests of it up to this epoch: the link may have merged a later
-    one into the refused message. The refusal has overtaken the events that answer requests of other slots; so
-    one of these is to answer all.
-    """
+    """A neighbour has refused a slot, and requests through it up to this epoch, since the link may have
+    merged them. The refusal has overtaken events that answer requests through other slots, so a new request
+    through one of these covers all."""
     requested = ask_through_another(tables, call, state, neighbour)
     if requested:
         before, awaited = state.outdated.get(neighbour.name, (0, 0))
@@ -153,9 +147,8 @@ def on_refused_slot(tables: Tables, call: Call, state: TypeState, neighbour: Pee
 
 
 def answered(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
-    """It has sent what it was asked for up to this epoch: of its earlier keys what was not among that has
-    left.
-    """
+    """All requested up to this epoch has arrived: earlier keys of the neighbour that were not sent again
+    leave."""
     before, awaited = state.outdated.get(neighbour.name, (0, 0))
     if neighbour.name in state.outdated and epoch >= awaited and (awaited or not epoch):
         del state.outdated[neighbour.name]

@@ -36,8 +36,8 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
     declared = None if state is None else state.declared.get(peer.name)
     admitted = declared is event_type or (declared is not None and declared.includes(event_type))
     if not admitted and state is not None and peer.is_broker and name in tables.durable:
-        admitted = state.event_type.agrees(event_type)  # stored, of a publisher that has left since
-        if admitted:  # other kinds of attributes that nobody else has would not fit recent events
+        admitted = state.event_type.agrees(event_type)  # stored events of a publisher that has left
+        if admitted:  # other kinds of attributes, with no other user, would not fit recent events
             state.declare(event_type, tables.broker_id)
     if state is None or not admitted:
         _reject(tables, call, batch, declared, peer)
@@ -78,7 +78,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         return
     if state.keys is not None and _is_last(message, state):
         followed_by_links(tables, call, dispatched, peer)
-    # Sessions wait for what is on its way to links; not for one event, nor where nothing is.
+    # Deliveries wait for what is on its way to links, unless it is one event or nothing.
     if call.deferred is None or not (call.deferred or (count > 1 and dispatched.links)):
         deliver(tables, call, dispatched)
     else:
@@ -86,7 +86,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
 
 
 def _store(tables: Tables, call: Call, batch: EventBatch, dispatched: Dispatch, publisher: str) -> None:
-    """Store events for their receivers, and as those of a publisher whose keys are to be restored."""
+    """Store events for their receivers, and for `publisher`, whose keys are to be restored."""
     receivers = dispatched.receivers(tables.peers, tables.registry)
     for receiver in receivers:
         rows = receiver.rows
@@ -98,7 +98,7 @@ def _store(tables: Tables, call: Call, batch: EventBatch, dispatched: Dispatch, 
 
 
 def _is_last(message: Publish, state: TypeState) -> bool:
-    """Whether events are the last of their keys so far; those of an update without gaps may be older ones."""
+    """Whether events are the last of their keys so far; replayed ones may be older."""
     return state.keys is not None and (message.for_views or not message.replayed)
 
 
@@ -117,7 +117,7 @@ def deliver(tables: Tables, call: Call, dispatched: Dispatch | Departures) -> No
 def _refuse_outside(
     call: Call, promise: Promise, batch: EventBatch, promised: npt.NDArray[np.bool_], peer: Peer
 ) -> None:
-    """Refuse the events outside of what their publisher advertised: one refusal for each run of them."""
+    """One refusal for each run of events outside of what their publisher advertised."""
     outside = np.flatnonzero(~promised)
     peer.counters.events_dropped += len(outside)
     sequences, name = batch.sequences()[outside], batch.event_type.name

@@ -1,14 +1,13 @@
 """Changes of interest, and the messages to neighbours that follow.
 
 A change goes to the group's poset and from there to the posets of the neighbours that publish
-(`type_state.py`); what it changes there becomes messages (`slots.py`). The message that made the change is
-acknowledged when the slots that cover its subject have been.
+(`type_state.py`); what it changes there becomes messages (`slots.py`). It is acknowledged when the slots that
+cover its subject have been.
 
 *Requests* for earlier events (replays, last events of keys) go through the slot that covers an interest. A
-neighbour answers by what the slot has then, which on a busy link may be newer: a waiting Update absorbs later
-ones (`link/control_queue.py`), and another slot may cover the interest by then. So a request stays with its
-slot until it is acknowledged, and is made again through the other one.
-"""
+neighbour answers by the slot's values of that time, which on a busy link may be newer, since a waiting Update
+absorbs later ones (`link/control_queue.py`), and another slot may cover the interest by then. So a request is
+kept until acknowledged, and repeated through the other slot."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def exchange(
     entered: Sequence[Interest],
     left: Sequence[Interest],
 ) -> None:
-    """Insert some subscriptions of an interface and remove others, in one change."""
+    """Insert and remove subscriptions of an interface, in one change."""
     matching = state.links if peer.is_broker else state.sessions
     tables.listeners.touch(state.event_type.name)
     tables.changes += 1
@@ -62,9 +61,8 @@ def exchange(
 def move(
     tables: Tables, call: Call, peer: Peer, interest: Interest, values: Mapping[str, Scalar]
 ) -> Interest:
-    """Take new values: an update, or in the static mode a new subscription in place of the old one. Returns
-    the interest that has them.
-    """
+    """Apply new values; under static routing a new subscription replaces the old one. Returns the interest
+    that has them."""
     state = tables.types[interest.filter.event_type.name]
     if not values.items() <= interest.values.items():
         tables.changes += 1
@@ -91,7 +89,7 @@ def move(
 
 
 def renew_moving(tables: Tables, call: Call) -> None:
-    """Renew the engines' bounds, and the announcements that end soon, of interests that move."""
+    """Renew engine bounds of moving interests, and announcements that end soon."""
     for interest in tables.moving.due(call.now_ns):
         state, peer = tables.types[interest.filter.event_type.name], tables.peers[interest.interface]
         put(tables, call, state, peer, interest)
@@ -102,7 +100,7 @@ def renew_moving(tables: Tables, call: Call) -> None:
 
 
 def put(tables: Tables, call: Call, state: TypeState, peer: Peer, interest: Interest) -> None:
-    """Give an interest, or its new values, to the engine."""
+    """Pass an interest, or its new values, to the engine."""
     matching = state.links if peer.is_broker else state.sessions
     still = interest.announcement is None  # moving interests are announced
     matching.put(interest if still else tables.moving.matched(interest, call.now_ns), peer.number)
@@ -111,9 +109,8 @@ def put(tables: Tables, call: Call, state: TypeState, peer: Peer, interest: Inte
 
 
 def announce(tables: Tables, call: Call, peer: Peer, interest: Interest, *, moving: bool) -> None:
-    """Announce wider bounds where damping or motion asks for it: for clients only, since a neighbour's slot
-    holds announced values already.
-    """
+    """Announce wider bounds under damping or motion, for clients only: a neighbour's slot holds announced
+    values."""
     if interest.announcement is None and not peer.is_broker and (tables.damping or moving):
         interest.announce(tables.damping, call.now_ns)
 
@@ -138,7 +135,7 @@ def wait_for_cover(tables: Tables, call: Call, state: TypeState, interest: Inter
     acks = tables.acks
     for neighbour in state.outgoing:
         if neighbour == interest.group or call.waits.get(neighbour) == acks.newest_sent(neighbour):
-            continue  # already waits for it
+            continue  # already awaited
         if acks.settled(neighbour):
             continue
         slot = state.covering_slot(interest, neighbour)
@@ -157,9 +154,8 @@ def request(
     since_ns: int = 0,
     for_views: bool = False,
 ) -> int:
-    """Have a neighbour replay the events since, or send the last ones of keys, that match a slot: for the
-    interest that it covers, or None for whatever it has. The epoch of the request.
-    """
+    """Request a replay since `since_ns`, or the last events of keys, that match a slot: for an interest that
+    it covers, or None for all. Returns the epoch of the request."""
     epoch = slot.epoch = tables.acks.next_epoch(neighbour.name)
     for_epoch = epoch if for_views else 0
     call.control(neighbour, Update(epoch, slot.slot_id, {}, since_ns, for_views=for_epoch))
@@ -175,15 +171,14 @@ def request(
 def repeat(
     tables: Tables, call: Call, state: TypeState, neighbour: Peer, messages: Iterable[SlotMessage]
 ) -> None:
-    """The slots of a neighbour have changed by these messages: make requests again of interests that another
-    slot covers now. Whoever has asked waits for these as well.
-    """
+    """After these messages about a neighbour's slots, repeat requests of interests that another slot covers
+    now. Their sources wait for these as well."""
     requests = state.outgoing[neighbour.name].requests
     for message in messages:
         if isinstance(message, Unsubscribe):
             requests.pop(message.subscription_id, None)
         if not isinstance(message, Update):
-            continue  # a request that is pending absorbs none of these
+            continue  # only Updates absorb a pending request
         made_through = requests.get(message.subscription_id, {})
         for interest, made in list(made_through.items()):
             slot = None
@@ -199,7 +194,7 @@ def repeat(
                 tables, call, state, neighbour, slot, interest, since_ns=since_ns, for_views=for_views
             )
             if interest.epoch > tables.peers[interest.interface].received:
-                continue  # its source has lost its state, and says all of it again
+                continue  # its source has lost its state and will repeat it
             waits = {neighbour.name: epoch}
             tables.acks.open(interest.interface, interest.epoch, waits)
             if for_views:

@@ -4,12 +4,11 @@ keys at once, and who has these events.
     columns[attribute]   int64   by row: the key of the value (`matcher/encoding/keys.py`)
     bits                 uint64  by row: a bit per holder, a neighbour by its name or a view by its uid
 
-Only what the filter of a view compares has a column, and only numbers, times and bools; the rest bounds
-nothing. A column is brought up to date when it is read. An engine was rejected: it takes 10 ms for 100,000
-keys and a box, columns under 1 ms.
+Only numbers, times and bools that filters of views compare have columns, updated when read. An engine was
+rejected: it takes 10 ms for 100,000 keys and a box, columns under 1 ms.
 
-Invariant: a bit that belongs to no holder is 0 in every row, and of the two bits of a holder that has lost
-what it had at most one is set. Cost: a few operations on arrays per batch, whatever the number of holders.
+Invariant: a bit without a holder is 0 in every row; of the two bits of a holder that has lost what it had at
+most one is set. Cost: a few operations on arrays per batch, whatever the number of holders.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _NUMERIC = (Kind.INT64, Kind.FLOAT64, Kind.TIMESTAMP, Kind.BOOL)
 
 
 class KeyColumns:
-    """Columns of one table; `current[attribute]` is the batch up to which it was read."""
+    """`current[attribute]` is the batch up to which it was read."""
 
     def __init__(self) -> None:
         self.current: dict[str, int] = {}
@@ -52,12 +51,11 @@ class KeyColumns:
         return sum(column.nbytes for column in self._columns.values())
 
     def resize(self, rows: int) -> None:
-        """Room for this many rows."""
         for name, column in self._columns.items():
             self._columns[name] = np.append(column, np.full(rows - len(column), MISSING, np.int64))
 
     def read(self, attribute: str, kind: Kind, rows: int, parts: Parts, current: int) -> None:
-        """Take the values of events into a column of so many rows."""
+        """Copy values of events into a column of `rows` rows."""
         column = self._columns.get(attribute)
         if column is None:
             column = self._columns[attribute] = np.full(rows, MISSING, np.int64)
@@ -66,9 +64,8 @@ class KeyColumns:
         self.current[attribute] = current
 
     def inside(self, region: Region, rows: Int64s) -> tuple[Int64s, bool]:
-        """The rows that may be in a region, and whether these are exactly those that are. The columns of its
-        attributes are to be read before; what has none bounds nothing.
-        """
+        """The rows that may be in a region, and whether these are exact. Read its attributes before; one
+        without a column bounds nothing."""
         if region.conjunctions is None:
             return rows, False
         inside, exact = np.zeros(len(rows), np.bool_), True
@@ -93,7 +90,7 @@ def compared(region: Region) -> dict[str, Kind]:
 
 
 def _between(keys: Int64s, cuts: Cuts, missing: Cut) -> Bools:
-    """Which keys lie in the intervals between cuts, of which MISSING is `missing`."""
+    """Which keys lie in the intervals between cuts; `missing` is the cut of MISSING."""
     inside = np.zeros(len(keys), np.bool_)
     for low, high in zip(cuts[::2], cuts[1::2], strict=True):
         if low > LAST or high <= missing:
@@ -105,7 +102,6 @@ def _between(keys: Int64s, cuts: Cuts, missing: Cut) -> Bools:
 
 
 def _keys(batch: EventBatch, attribute: str, kind: Kind, places: Int64s) -> Int64s:
-    """The keys of the values of some events."""
     if batch.event_type.attributes.get(attribute) is not kind:
         return np.full(len(places), MISSING, np.int64)
     if batch.columns is not None:
@@ -126,18 +122,16 @@ def _keys(batch: EventBatch, attribute: str, kind: Kind, places: Int64s) -> Int6
 
 Holder = TypeVar("Holder", bound=Hashable)
 Bits = npt.NDArray[np.uint64]
-"""uint64[rows, words]."""
+"""uint64[rows, words]"""
 
 _ONE = np.uint64(1)
 
 
 class Holders(Generic[Holder]):
-    """Holders of one kind."""
-
     def __init__(self) -> None:
         self.bits: dict[Holder, int] = {}
         self._former: dict[Holder, int] = {}
-        """A second bit of those that have lost what they had: where it may yet arrive."""
+        """A second bit of holders that have lost what they had: where it may yet arrive."""
         self._holders: dict[int, Holder] = {}
         self._free: list[int] = []
         self._held: Bits = np.zeros((0, 1), np.uint64)
@@ -146,13 +140,12 @@ class Holders(Generic[Holder]):
         return len(self.bits)
 
     def resize(self, rows: int) -> None:
-        """Room for this many rows."""
         held = np.zeros((rows, self._held.shape[1]), np.uint64)
         held[: len(self._held)] = self._held
         self._held = held
 
     def add(self, holder: Holder) -> int:
-        """The bit of a holder, which has nothing if it is new."""
+        """The bit of a holder; a new one has nothing."""
         bit = self.bits.get(holder)
         if bit is None:
             bit = self.bits[holder] = self._new_bit(holder)
@@ -166,7 +159,7 @@ class Holders(Generic[Holder]):
         return bit
 
     def lose(self, holder: Holder) -> None:
-        """A holder has lost what it had, but may get it yet."""
+        """A holder has lost what it had, but may still receive it."""
         bit = self.bits.get(holder)
         if bit is not None:
             former = self._former.get(holder)
@@ -177,7 +170,7 @@ class Holders(Generic[Holder]):
             self._held[:, bit >> 6] &= ~(_ONE << np.uint64(bit & 63))
 
     def discard(self, holder: Holder) -> None:
-        """A holder has nothing any more, nor gets it."""
+        """A holder has nothing any more, nor will receive it."""
         for bit in (self.bits.pop(holder, None), self._former.pop(holder, None)):
             if bit is not None:
                 del self._holders[bit]
@@ -185,7 +178,7 @@ class Holders(Generic[Holder]):
                 self._held[:, bit >> 6] &= ~(_ONE << np.uint64(bit & 63))
 
     def mark(self, holder: Holder, rows: Int64s) -> None:
-        """A holder has the last events of these keys."""
+        """The holder has the last events of these keys."""
         bit = self.add(holder)
         self._held[rows, bit >> 6] |= _ONE << np.uint64(bit & 63)
         former = self._former.get(holder)
@@ -193,7 +186,7 @@ class Holders(Generic[Holder]):
             self._held[rows, former >> 6] &= ~(_ONE << np.uint64(former & 63))
 
     def has(self, holder: Holder, rows: Int64s) -> npt.NDArray[np.bool_]:
-        """Of which of these keys a holder has the last event."""
+        """bool[rows]: whether the holder has the last event."""
         bit = self.bits.get(holder)
         if bit is None:
             return np.zeros(len(rows), np.bool_)
@@ -201,14 +194,13 @@ class Holders(Generic[Holder]):
         return has
 
     def none(self, count: int) -> Bits:
-        """Bits for so many events, none set."""
+        """Bits for `count` events, none set."""
         return np.zeros((count, self._held.shape[1]), np.uint64)
 
     def advance(self, rows: Int64s, receivers: Bits) -> Bits:
-        """New events of these keys, in order, and who receives each: at the last event of each key, those
-        that had an earlier one and do not receive it. A row of -1 is no key. Afterwards the receivers of the
-        last event of each key have it.
-        """
+        """Apply new events of these keys (row -1: no key), in order, with the receivers of each: afterwards
+        the receivers of the last event of each key have it. Returns, at that event, the holders of an earlier
+        one that do not receive it."""
         left = np.zeros_like(receivers)
         events = np.flatnonzero(rows >= 0)
         if not len(events):
@@ -226,13 +218,13 @@ class Holders(Generic[Holder]):
         return left
 
     def clear(self, rows: Int64s) -> Bits:
-        """The holders of these keys, each key once, which have nothing afterwards."""
+        """Remove and return the holders of these keys, each key once."""
         held: Bits = self._held[rows]
         self._held[rows] = 0
         return held
 
     def divided(self, bits: Bits) -> Iterator[tuple[Holder, Int64s]]:
-        """Each holder with some bit set, in order of bits, and the events where it is."""
+        """Each holder with some bit set, in order of bits, and its events."""
         some = np.bitwise_or.reduce(bits, axis=0) if len(bits) else np.zeros(0, np.uint64)
         for word in np.flatnonzero(some).tolist():
             rest = int(some[word])
@@ -244,14 +236,13 @@ class Holders(Generic[Holder]):
 
 
 class NumberedHolders(Holders[int]):
-    """Holders that are numbers, which many at once are looked up of."""
+    """Holders that are numbers, for looking up many at once."""
 
     def __init__(self) -> None:
         super().__init__()
         self._numbers: Int64s = np.zeros(0, np.int64)
-        """The holders, in order."""
+        """Ascending."""
         self._bit_of: Int64s = np.zeros(0, np.int64)
-        """The bit of each."""
 
     def add(self, holder: int) -> int:
         new = holder not in self.bits
@@ -273,7 +264,7 @@ class NumberedHolders(Holders[int]):
         return self._found(numbers) >= 0
 
     def of_pairs(self, count: int, events: npt.NDArray[np.int32], numbers: Int64s) -> Bits:
-        """Bits for so many events, from pairs of an event and a number, which may be no holder's."""
+        """Bits for `count` events, from pairs of an event and a number; other numbers are ignored."""
         bits = self.none(count)
         bit = self._found(numbers)
         events, bit = events[bit >= 0], bit[bit >= 0]
@@ -281,7 +272,7 @@ class NumberedHolders(Holders[int]):
         return bits
 
     def _found(self, numbers: Int64s) -> Int64s:
-        """The bit of each number, -1 of one that is no holder."""
+        """The bit of each number, -1 without a holder."""
         at = np.searchsorted(self._numbers, numbers)
         known = np.append(self._numbers, -1)[at] == numbers
         found: Int64s = np.where(known, np.append(self._bit_of, -1)[at], -1)

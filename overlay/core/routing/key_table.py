@@ -11,16 +11,14 @@
     views      bits   by row: the views of this broker that have it
     _columns   int64  by row: the attributes that views compare (`key_columns.py`)
 
-Batches are kept as they came, small ones packed (`link/packing.py`), until most of their events are no longer
-the last ones of their keys; then what is left of them is joined. Invariant: between two calls of a broker a
-row in use has an event, at most `max_keys` rows are in use, and they take `max_bytes` of memory with their
-keys and batches; beyond that the keys without a new event for longest are evicted, and counted. Beyond
-`max_bytes` all batches are joined; where that does not leave a quarter free, keys are evicted until it does,
-so that all are joined once or twice per quarter of new events. The tables of a broker have a common bound,
-beyond which the one with most bytes gives a quarter of them.
+Batches are kept as they came, small ones packed (`link/packing.py`), until most of their events are outdated;
+then the rest is joined. Invariant: between two calls of a broker each used row has an event, and at most
+`max_keys` rows and `max_bytes` of memory are used; beyond that, keys without a new event for longest are
+evicted and counted. Beyond `max_bytes` all batches are joined first; unless that leaves a quarter free, keys
+are evicted until it does. All tables of a broker share a bound, beyond which the largest gives up a quarter.
 
-A type whose keys have a maximal age is looked through once its oldest key may be too old, and at most sixteen
-times per maximal age; so a key is retired between its maximal age and a sixteenth more after its last event.
+A type with a maximal age is searched once its oldest key may be too old, at most sixteen times per maximal
+age; so a key is retired at most a sixteenth of it late.
 """
 
 from __future__ import annotations
@@ -48,12 +46,12 @@ _TIMES = 16
 
 
 class KeyAges:
-    """`max_age_ns` has the maximal age of the keys of some types, by name; the keys of others have none."""
+    """`max_age_ns` has the maximal age of keys by type name; keys of other types have none. `next_ns` is when
+    the next type is due, 0 for none."""
 
     def __init__(self, max_age_ns: Mapping[str, int]) -> None:
         self.max_age_ns = max_age_ns
         self.next_ns = 0
-        """When the next type is due; 0 while none is."""
         self._due: dict[str, int] = {}
 
     def stored(self, type_name: str, now_ns: int) -> None:
@@ -64,7 +62,7 @@ class KeyAges:
                 self._set(type_name, due_ns)
 
     def due(self, now_ns: int) -> list[str]:
-        """The types to look through now; `looked` is to follow for each that has keys left."""
+        """The types to search now; call `looked` for each that has keys left."""
         names = [name for name, due_ns in self._due.items() if now_ns >= due_ns]
         for name in names:
             del self._due[name]
@@ -72,7 +70,7 @@ class KeyAges:
         return names
 
     def looked(self, type_name: str, oldest_ns: int, now_ns: int) -> None:
-        """A type was looked through; the oldest of its keys has its event since `oldest_ns`."""
+        """A type was searched; `oldest_ns` is when the last event of its oldest key came."""
         age_ns = self.max_age_ns[type_name]
         self._set(type_name, max(oldest_ns + age_ns, now_ns + age_ns // _TIMES))
 
@@ -90,7 +88,7 @@ MAX_KEY_BYTES = 256 << 20
 _ROW_BYTES = 240
 """Of a key in the dict and in all columns, besides the characters of a string."""
 _SMALL = 1024
-"""Events of a batch that is joined with others."""
+"""Batches of fewer events are joined with others."""
 _MOST_SMALL = 256
 _SPARE = 16
 """One of so many keys is evicted at a time."""
@@ -99,14 +97,15 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class KeyBytes:
-    """The bytes of all tables of a broker, and how many there may be."""
+    """The bytes of all tables of a broker, and their bound."""
 
     bound: int = MAX_KEY_BYTES
     used: int = 0
 
 
 class KeyTable:
-    """The last events of the keys of a type, and who has them. Its bytes are counted in `common`, too."""
+    """The last events of the keys of a type, and who has them; its bytes count in `common`, too. `evicted`
+    keys were over a bound, `aged` ones without an event for too long."""
 
     def __init__(
         self,
@@ -120,9 +119,7 @@ class KeyTable:
         self.links: Holders[Interface] = Holders()
         self.views = NumberedHolders()
         self.evicted = 0
-        """Keys that were over a bound."""
         self.aged = 0
-        """Keys that were without an event for too long."""
         self._rows: dict[object, int] = {}
         self._keys: list[object] = []
         self._free: list[int] = []
@@ -141,15 +138,13 @@ class KeyTable:
         return len(self._rows)
 
     def rows_of(self, batch: EventBatch) -> Int64s:
-        """The row of each event's key; -1 where it is unknown or absent."""
+        """int64[events]: the row of each event's key; -1 where it is unknown or null."""
         rows: dict[object, int] = self._rows
         return np.fromiter(map(rows.get, self._keys_of(batch), repeat(-1)), np.int64, batch.count)
 
     def take(self, batch: EventBatch, source: int, now_ns: int | Int64s = 0) -> Int64s:
-        """Store the last event of each key in a batch that comes now from an interface, or whose events have
-        come at these times; the row of each event's key, -1 where that is absent. `excess` says afterwards
-        which keys are to be evicted.
-        """
+        """Store the last event of each key of a batch from interface `source`, which came at `now_ns` (or one
+        time per event); returns the row of each event's key, -1 if null. Evict `excess` afterwards."""
         keys = self._keys_of(batch)
         found = list(map(self._rows.get, keys))
         if None in found:
@@ -170,9 +165,7 @@ class KeyTable:
         return rows
 
     def excess(self) -> Int64s:
-        """The rows to evict, those without a new event for longest; to be asked again once they are dropped,
-        until there are none.
-        """
+        """The rows to evict; call again after dropping them, until there are none."""
         count = 0
         if len(self._rows) > self.max_keys:
             count = max(len(self._rows) // _SPARE, len(self._rows) - self.max_keys)
@@ -185,34 +178,33 @@ class KeyTable:
         return self._oldest(self._join_within(self._bytes // 4 * 3))
 
     def close(self) -> None:
-        """It is no longer used: its bytes are free."""
+        """Free its bytes in `common`; it is no longer used."""
         self._common.used -= self._bytes
         self._common = KeyBytes()
 
     def came_from(self, batch: EventBatch, serial: int) -> npt.NDArray[np.bool_]:
-        """Which events of a batch are of keys whose last event came from this interface."""
+        """bool[events]: whether the last event of the key came from this interface."""
         rows = self.rows_of(batch)
         return np.append(self._source, -1)[rows] == serial if len(self._source) else rows >= 0
 
     @property
     def next_batch(self) -> int:
-        """The number of the next batch, which `of_source` takes."""
+        """The number of the next batch, for `of_source`."""
         return self._next_chunk
 
     def of_source(self, serial: int, before: int | None = None) -> Int64s:
-        """The rows whose events came from an interface, of those that came before a batch of that number."""
+        """The rows whose events came from an interface, before batch `before` if given."""
         used = self._used()
         rows: Int64s = used[self._source[used] == serial]
         return rows if before is None else rows[self._age[rows] < before]
 
     def give(self, serial: int, to: int) -> None:
-        """The events that came from an interface are another one's."""
+        """Make another interface the source of all events of `serial`."""
         self._source[self._source == serial] = to
 
     def came_before(self, time_ns: int, serials: Iterable[int]) -> tuple[Int64s, int]:
-        """The rows of events that came from some interfaces up to a time, and when the oldest of the others
-        came; 0 if there are none.
-        """
+        """The rows of events that came from these interfaces up to a time, and when the oldest of their
+        others came, or 0."""
         used = self._used()
         used = used[np.isin(self._source[used], list(serials))]
         came_ns = self._came_ns[used]
@@ -220,7 +212,7 @@ class KeyTable:
         return used[came_ns <= time_ns], int(others.min()) if len(others) else 0
 
     def not_at(self, neighbour: Interface, serial: int) -> Int64s:
-        """The rows whose events a neighbour does not have, nor has sent."""
+        """The rows whose events a neighbour neither has nor sent."""
         used = self._used()
         rows: Int64s = used[~self.links.has(neighbour, used) & (self._source[used] != serial)]
         return rows
@@ -229,9 +221,8 @@ class KeyTable:
         return self._used()
 
     def inside(self, region: Region, rows: Int64s) -> tuple[Int64s, bool]:
-        """Those of some rows that may be in a region, and whether these are exactly those that are. Costs a
-        few comparisons of columns, and the reading of what has come since the last time.
-        """
+        """The rows that may be in a region, and whether these are exact. Costs a few comparisons of columns,
+        and reading what came since the last call."""
         for attribute, kind in compared(region).items():
             new = self._used()
             new = new[self._age[new] >= self._columns.current.get(attribute, 0)]
@@ -239,7 +230,7 @@ class KeyTable:
         return self._columns.inside(region, rows)
 
     def events(self, rows: Int64s) -> Iterator[tuple[EventBatch, Int64s]]:
-        """The events of some rows, batch by batch in the order in which they came, with their rows."""
+        """The events of some rows, batch by batch in order of arrival, with their rows."""
         for batch, places, own in self._parts(rows):
             yield batch.take(places), own
 
@@ -253,22 +244,21 @@ class KeyTable:
             yield EventBatch.concat([batch for batch, _ in parts]), np.concatenate([own for _, own in parts])
 
     def leave(self, rows: Int64s) -> None:
-        """The events of these keys are no longer the last ones; -1 is no key. As many calls of `drop_left`
-        free the rows.
-        """
+        """Mark the last events of these keys as outdated; -1 is ignored. The last of as many `drop_left`
+        frees the rows."""
         rows = np.unique(rows[rows >= 0])
         self._release(rows)
         self._chunk[rows] = -1
         self._leaving[rows] += 1
 
     def drop_left(self, rows: Int64s) -> None:
-        """Forget those of these keys that have left, not come back, and are not to be dropped later again."""
+        """Drop keys that have left, have not come back, and have no `drop_left` to follow."""
         rows = np.unique(rows[rows >= 0])
         self._leaving[rows] = np.maximum(self._leaving[rows] - 1, 0)  # a row may be another key's by now
         self.drop(rows[(self._chunk[rows] < 0) & (self._leaving[rows] == 0)])
 
     def drop(self, rows: Int64s) -> None:
-        """Forget the events of these keys, each once. Holders are to be cleared before."""
+        """Remove these keys, each once. Clear their holders before."""
         self._release(rows)
         self._chunk[rows], self._leaving[rows] = -1, 0
         for row in rows.tolist():
@@ -278,7 +268,6 @@ class KeyTable:
         self._free += rows.tolist()
 
     def inspect(self) -> dict[str, int]:
-        """Its size and its counters."""
         return {
             "keys": len(self._rows),
             "bound": self.max_keys,
@@ -290,7 +279,6 @@ class KeyTable:
 
     @property
     def nbytes(self) -> int:
-        """What its keys and batches take in memory."""
         return self._bytes
 
     # --- helpers --------------------------------------------------------------------------------------------
@@ -300,12 +288,12 @@ class KeyTable:
         self._common.used += added
 
     def _join_within(self, bound: int) -> int:
-        """Join all batches; how many rows are still to be evicted for them to have so many bytes."""
+        """Join all batches; returns how many rows must still go to fit the bound."""
         self._join(every=True)
         return self._beyond(bound) if self._bytes > bound else 0
 
     def _oldest(self, count: int) -> Int64s:
-        """So many rows, those without a new event for longest."""
+        """`count` rows, without a new event for longest."""
         if not count:
             return _NO_ROWS
         used = self._used()
@@ -321,9 +309,7 @@ class KeyTable:
         return keys
 
     def _parts(self, rows: Int64s) -> Iterator[tuple[EventBatch, Int64s, Int64s]]:
-        """The batches that have the events of some rows, in the order in which they came, with the positions
-        there and the rows.
-        """
+        """The batches that have the events of some rows, in order of arrival, with positions and rows."""
         order = rows[np.lexsort((self._place[rows], self._chunk[rows]))]
         chunks = self._chunk[order]
         edges = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(order)]
@@ -333,9 +319,7 @@ class KeyTable:
                 yield _batch_of(self._chunks[int(chunks[start])]), self._place[own], own
 
     def _beyond(self, bound: int) -> int:
-        """How many rows are to be evicted for what is left to have so many bytes, if the events of a batch
-        are of one size.
-        """
+        """How many rows must go to fit the bound, if all events of a batch have one size."""
         used = self._used()
         chunks, of_row = np.unique(self._chunk[used], return_inverse=True)
         held = [self._chunks[chunk].held / self._live[chunk] for chunk in chunks.tolist()]
@@ -348,7 +332,7 @@ class KeyTable:
         return np.flatnonzero(self._chunk >= 0)
 
     def _row(self, key: object) -> int:
-        """The row of a key, which may have come before in the same batch."""
+        """The key's row, new unless it came before in the same batch."""
         known = self._rows.get(key)
         if known is not None:
             return known
@@ -383,7 +367,7 @@ class KeyTable:
         return chunk
 
     def _release(self, rows: Int64s) -> None:
-        """The events of these rows are not the last of their keys any more."""
+        """The events of these rows are outdated."""
         chunks, counts = np.unique(self._chunk[rows], return_counts=True)
         for chunk, count in zip(chunks.tolist(), counts.tolist(), strict=True):
             if chunk < 0:
@@ -400,7 +384,7 @@ class KeyTable:
         self._small.pop(chunk, None)
 
     def _join(self, *, every: bool = False) -> None:
-        """Join what is left of small batches, or of all, by publisher and schema."""
+        """Join the rest of small batches, or of all, by publisher and schema."""
         used = self._used()
         if not every:
             used = used[np.isin(self._chunk[used], np.fromiter(self._small, np.int64, len(self._small)))]

@@ -1,17 +1,15 @@
 """Views: who gets the events of a key, whatever their contents.
 
-A *view* is a subscription to a type with a key whose reader knows, of every key, whether its last event is
+A *view* is a subscription, to a type with a key, whose reader tracks for every key whether its last event is
 inside of the filter. So whoever was sent the last event of a key is sent the next one as well: where it does
-not match, as a *departure*, in a Publish or Deliver `for_views`. The receiver hears no more of the key,
-passes the departure on to whom it has sent the key, and forgets it. A neighbour that has lost its state may
-yet get what was on its way: it is sent the next event of its former keys, and again the last ones that views
-want.
+not match, as a *departure*, in a Publish or Deliver `for_views`. The receiver gets no more of the key, passes
+the departure on to whom it sent the key, and removes it. A neighbour that has lost its state may yet get what
+was on its way: it is sent the next event of its former keys, and again the last ones that views request.
 
-A broker so has the true last event of each key in its table (`key_table.py`), and answers an update for views
-from it: a view gets all events that match, a neighbour those that match and that it does not have. The update
-goes on to the neighbours that publish, whose answers pass through here. Invariant: a bit of a neighbour is
-set if and only if the neighbour has, or will get before anything else of the key, the event of the table.
-"""
+So a broker's table (`key_table.py`) has the true last event of each of its keys, and answers updates for
+views: to a view all matching events, to a neighbour matching ones that it does not have. The update goes on
+to the neighbours that publish, whose answers pass through here. Invariant: a neighbour's bit is set if and
+only if it has, or will get before anything else of the key, the event of the table."""
 
 from __future__ import annotations
 
@@ -47,9 +45,8 @@ if TYPE_CHECKING:
 
 
 def followed_by_links(tables: Tables, call: Call, dispatched: Dispatch, source: Peer) -> None:
-    """Store events that have just been sent to the neighbours that they match, and send departures to those
-    that have the event before and did not get this one.
-    """
+    """Store events just sent to the neighbours that they match, and send departures to those that have an
+    earlier event of the key and did not get this one."""
     state, batch = dispatched.state, dispatched.batch.with_results(None)
     table = state.keys
     assert table is not None
@@ -77,12 +74,12 @@ def followed_by_views(tables: Tables, call: Call, dispatched: Dispatch) -> None:
 
 
 def on_departures(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source: Peer) -> None:
-    """Events of keys of which a neighbour sends no more: pass them on to the neighbours that have the key."""
+    """Pass departures of a neighbour on to the neighbours that have the key."""
     table = state.keys
     if table is None:
         return
     came = table.came_from(batch, source.serial)
-    if not came.all():  # a key that has come on another way since
+    if not came.all():  # keys that have come from another interface since
         batch = batch.filter(came)
     rows = table.rows_of(batch)
     left = table.links.advance(rows, table.links.none(batch.count))
@@ -96,7 +93,7 @@ def on_departures(tables: Tables, call: Call, batch: EventBatch, state: TypeStat
 
 
 def departed_for_views(tables: Tables, call: Call, departures: Departures) -> None:
-    """Pass departures on to the views that have the key, and forget it, unless it has come back since."""
+    """Pass departures on to the views that have the key, and remove it, unless it has come back since."""
     table, batch = departures.state.keys, departures.batch
     assert table is not None
     rows = table.rows_of(batch)
@@ -106,9 +103,8 @@ def departed_for_views(tables: Tables, call: Call, departures: Departures) -> No
 
 
 def retire_source(tables: Tables, call: Call, state: TypeState, source: Interface, serial: int) -> None:
-    """An interface publishes no more, or has lost its state: its keys leave all views. Of a client's, of a
-    durable type, that is stored, also where others have all of its keys now (`durable_keys.py`).
-    """
+    """An interface no longer publishes, or has lost its state: its keys leave all views. For clients and
+    durable types that is stored, even if others have all of its keys now (`durable_keys.py`)."""
     stored = state.stored.pop(source, None)
     if stored is not None:
         call.actions.append(Store(stored, (Receiver(ENDED + source, np.zeros(0, np.int64)),)))
@@ -117,9 +113,8 @@ def retire_source(tables: Tables, call: Call, state: TypeState, source: Interfac
 
 
 def evict_over_common(tables: Tables, call: Call) -> None:
-    """While the last events of all types have more bytes than they may, keys of the type with most of them
-    leave. To be called where no delivery is deferred, since views are to hear of events before that.
-    """
+    """Evict keys of the largest types until the common bound holds. Call only when no delivery is deferred:
+    views must get its events first."""
     while tables.key_bytes.used > tables.key_bytes.bound:
         keys = (state.keys for state in tables.types.values() if state.keys is not None)
         largest = max(keys, key=lambda table: table.nbytes)
@@ -129,7 +124,7 @@ def evict_over_common(tables: Tables, call: Call) -> None:
 
 
 def retire_old(tables: Tables, call: Call) -> None:
-    """Keys whose publisher's events come here, and of which none has come for too long, leave all views."""
+    """Retire keys published or restored here whose last event is too old."""
     for name in tables.key_ages.due(call.now_ns):
         table = tables.types[name].keys if name in tables.types else None
         if table is None:
@@ -193,7 +188,7 @@ def check_for_views(state: TypeState, peer: Peer, filter: Filter) -> None:
 
 
 def check_view(state: TypeState, interest: Interest) -> None:
-    """`FilterError` for a client's subscription that is not of a view."""
+    """`FilterError` for a client's subscription that is not a view's."""
     if state.keys is None or interest.uid not in state.keys.views.bits:
         raise FilterError("an update for views: expected one of a view")
 
@@ -207,10 +202,9 @@ def on_update_for_views(
     newest: int,
     before: Mapping[str, Scalar] | None = None,
 ) -> None:
-    """Send the last events of keys that match, and have the neighbours that publish do so: a request of this
-    epoch, which stands for those up to `newest`. A view that has all that it was sent and that matches the
-    values `before` gets the others.
-    """
+    """Send the last events of matching keys, and request them of the neighbours that publish. The request has
+    this epoch, and stands for those up to `newest`. With `before`, a view gets only what it was not sent or
+    did not match these values."""
     state = tables.types[interest.filter.event_type.name]
     waits = dict.fromkeys(tables.unsynced, UNSYNCED)
     waits |= {each.name: UNSYNCED for each in tables.peers.neighbours() if not each.synced}
@@ -263,7 +257,7 @@ def _send_last_events(
 def _matching(
     table: KeyTable, state: TypeState, interest: Interest, values: Mapping[str, Scalar], rows: Int64s
 ) -> Int64s:
-    """Those of some rows whose events match an interest with these values."""
+    """The rows whose events match an interest with these values."""
     rows, exact = table.inside(interest.routed.region(values), rows)
     if exact or not len(rows):
         return rows
@@ -274,9 +268,8 @@ def _matching(
 
 
 def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> int:
-    """A neighbour publishes from now on, or has lost its state: it sends what views want. The epoch of the
-    last request, 0 if there is none.
-    """
+    """Request what views want of a neighbour that publishes from now on, or has lost its state. Returns the
+    epoch of the last request, or 0."""
     requested = 0
     if state.has_views and neighbour.name in state.outgoing:
         for slot in state.outgoing[neighbour.name].slots:
@@ -285,9 +278,8 @@ def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer)
 
 
 def ask_through_another(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> int:
-    """A neighbour that has requests to answer has refused one of them: ask through a slot that it has not
-    refused. The epoch of that request, whose answer is one to all; 0 without such a slot or open requests.
-    """
+    """A neighbour has refused one of several open requests: repeat it through a slot that it has not refused,
+    whose answer covers all. Returns the epoch, 0 without such a slot or open requests."""
     if state.answers.settled(neighbour.name):
         return 0
     slots = state.outgoing[neighbour.name].slots
@@ -299,7 +291,7 @@ def ask_through_another(tables: Tables, call: Call, state: TypeState, neighbour:
 
 
 def send_answers(tables: Tables, call: Call) -> None:
-    """Tell who has asked that it has all that was asked for, behind it."""
+    """Send Answered behind the last events of complete requests."""
     types, tables.answering = tables.answering, {}
     for name in types:
         state = tables.types.get(name)

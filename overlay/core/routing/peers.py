@@ -1,8 +1,7 @@
 """The interfaces of a broker: state received from each, epochs in both directions, and counters.
 
-Invariant: `subscriptions` and `advertised` are those of the interface that are not withdrawn, across all
-event types; the `stale` ones among them precede its last SyncBegin and have not been repeated since.
-"""
+Invariant: `subscriptions` and `advertised` are the interface's that are not withdrawn, across all event
+types; the `stale` ones precede its last SyncBegin and were not repeated since."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ _EVENTS = ("events_received", "events_sent", "events_dropped", "events_unwanted"
 
 @dataclass(slots=True)
 class Counters:
-    """Messages by kind, and events, since the interface appeared."""
+    """Messages by kind, and events, since the interface appeared. `events_unwanted` from a neighbour matched
+    no subscription here: the excess of merged slots."""
 
     received: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
     sent: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
@@ -30,10 +30,9 @@ class Counters:
     events_sent: int = 0
     events_dropped: int = 0
     events_unwanted: int = 0
-    """Events that a neighbour sent and no subscription at this broker matched: the excess of merged slots."""
 
     def add(self, other: Counters) -> None:
-        """The events of an interface that has ended."""
+        """Add the events of an ended interface."""
         for name in _EVENTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -47,28 +46,26 @@ class Counters:
 
 @dataclass(slots=True)
 class Peer:
-    """One interface. `number` is its bit among links, or its number among sessions."""
+    """One interface. `number` is its bit among links, or its number among sessions; `serial` is never reused.
+    `received` is the newest control epoch from it, `acknowledged` the newest acknowledged to it. `synced`:
+    its SyncEnd has arrived since its last Connect. `last_stale_id`, negative, is the last id given to a
+    subscription from before a SyncBegin. `changed_calls`: a subscription with calls of operators has changed
+    since `call_keys`."""
 
     name: Interface
     number: int
     serial: int = 0
-    """Like the number, but never reused."""
     received: int = 0
-    """The newest control epoch received; the one that a Deliver carries."""
     acknowledged: int = 0
-    """The newest epoch acknowledged to it."""
     last_slot: int = 0
     last_stale_id: int = 0
-    """The id, negative, last assigned to a subscription from before a SyncBegin."""
     subscriptions: dict[int, Interest] = field(default_factory=dict)
     advertised: dict[str, int] = field(default_factory=dict)
     synced: bool = False
-    """Whether its SyncEnd has arrived since its last Connect."""
     stale_subscriptions: dict[int, None] = field(default_factory=dict)
     stale_types: dict[str, None] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     changed_calls: bool = True
-    """Whether a subscription that calls operators has come, gone or moved since `call_keys`."""
     _call_keys: frozenset[int] | None = None
     is_broker: bool = field(init=False)
 
@@ -77,8 +74,7 @@ class Peer:
 
     def call_keys(self) -> frozenset[int] | None:
         """The keys of the calls of its subscriptions; None where an operator is unknown here.
-        O(subscriptions) after a change of one with calls.
-        """
+        O(subscriptions) after a change of one with calls."""
         if self.changed_calls:
             self.changed_calls = False
             keys = [i.call_keys() for i in self.subscriptions.values() if i.filter.calls]
@@ -96,18 +92,16 @@ class Peer:
 
 
 class Peers(dict[Interface, Peer]):
-    """The interfaces by name, in order of connection, and by number."""
+    """By name in order of connection. `by_number` are the neighbours in order of numbers, `serials` the
+    sessions' by number, `ended_sessions` the events of ended sessions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ended_sessions = Counters()
-        """The events of sessions that have ended."""
         self.links: dict[int, Peer] = {}
         self.by_number: list[Peer] = []
-        """The neighbours, in order of their numbers."""
         self.sessions: dict[int, Peer] = {}
         self.serials = np.zeros(0, np.int64)
-        """Of sessions, by number."""
         self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
         self._next: dict[str, int] = {BROKER: 0, CLIENT: 0}
         self._serials = 0
@@ -134,12 +128,11 @@ class Peers(dict[Interface, Peer]):
         return peer
 
     def next_serial(self) -> int:
-        """A number that no interface has had."""
         self._serials += 1
         return self._serials
 
     def remove(self, peer: Peer) -> None:
-        """Remove an interface; its number may be reused."""
+        """Its number may be reused, its serial is not."""
         del self[peer.name]
         del (self.links if peer.is_broker else self.sessions)[peer.number]
         if peer.is_broker:

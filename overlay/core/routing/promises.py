@@ -1,13 +1,11 @@
 """Promises: the content that advertisements announce, as in Siena.
 
-An Advertise may carry a filter without variables. Events outside of it are refused where they enter, and
-interest is forwarded to a neighbour only if the neighbour's promise intersects it. The promise sent to a
-neighbour is the disjunction of those of all other interfaces. Invariant: a promise that was sent only widens
-until the type is withdrawn as a whole, so that events in flight do not meet interest that was withdrawn
-because of it. A neighbour may therefore get more interest than its present promise needs, never less. A
-disjunction of more than `MAX_PARTS` becomes a promise of everything, which is sound, as does one of a refused
-promise whose schema does not agree with the others.
-"""
+Events outside of an Advertise's filter are refused where they enter, and interest is forwarded only to
+neighbours whose promise intersects it. The promise sent to a neighbour is the disjunction of the promises of
+all other interfaces. Invariant: a sent promise only widens until the type is withdrawn as a whole, so that
+events in flight do not meet interest withdrawn because of it. So a neighbour may get more interest than
+needed, never less. A disjunction of more than `MAX_PARTS`, or over schemas that do not agree, becomes a
+promise of everything, which is sound."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ class Promise:
         return self._region is None or intersects_region(self._region, interest.region)
 
     def select(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
-        """The promised events of a batch, one bool each; None for all of them."""
+        """bool[events]: the promised events; None for all of them."""
         if self.filter is None:
             return None
         if self._matching is None:
@@ -58,7 +56,6 @@ class Promise:
 
 
 def covers(wider: Filter | None, narrower: Filter | None) -> bool:
-    """Whether a promise includes another."""
     return wider is None or (narrower is not None and wider.covers(narrower))
 
 
@@ -87,7 +84,7 @@ def _parts(filter: Filter) -> tuple[Expression, ...]:
 def scoped(
     promise: Promise | None, poset: Poset, roots: RootChange
 ) -> tuple[Sequence[Interest], Sequence[Interest], Sequence[Interest]]:
-    """The part of a change of roots that is within a neighbour's promise: entered, moved and left roots."""
+    """The part of a change of roots within a neighbour's promise: entered, moved and left roots."""
     if promise is None:
         return roots.entered, roots.moved, roots.left
     entered = [root for root in roots.entered if promise.admits(root)]

@@ -1,23 +1,19 @@
-"""The recent events of one type at one broker, for updates without gaps (`subscriptions.py`) and `covey
-follow`.
+"""Recent events of one type at one broker, for updates without gaps (`subscriptions.py`) and `covey follow`.
 
-Invariant: an entry records for each event the links, and the subscriptions of sessions, to which it has been
-sent, so that an event crosses a link at most once, replayed or not. The ring stores the last `max_events`
-events, and `MAX_BYTES` of memory at the most, its records and objects included; a replay from before them is
-counted as `short`. What replays have computed of the events is bounded besides, and drops no event. The rings
-of a broker have a common bound, beyond which the one with most bytes drops a quarter of them. Cost: one entry
-per batch, and small batches are folded into one, `_FOLDED` at a time; a replay tests the events since the
-update's call against the one interest that has changed, column by column (`event_points.py`), whatever the
-number of others.
-
-    Entry    of one batch, or of several small ones that were folded into one
+    Entry    one batch, or several small ones folded into one
     batch    the events
     origins  of a folded entry by event: publisher, number, ingress time and source
-    pairs    rows, serials, ids: who got which event on its arrival, for which subscription
+    pairs    rows, serials, ids: which session got which event on arrival, for which subscription
     links    by serial the events sent to a link, None for all
 
-Invariant: the `bytes` of an entry are what it takes in memory, without results and masks, which the ring
-counts. Single events take 100 to 200 bytes each once they are folded, instead of 2 KiB as objects.
+Invariant: an entry records the links and subscriptions of sessions to which each event was sent, so an event
+crosses a link at most once, replayed or not. The ring stores the last `max_events` events in at most
+`MAX_BYTES`, objects included; a replay that needs earlier ones is counted as `short`. Results of replays are
+bounded besides. The rings of a broker have a common bound, beyond which the largest drops a quarter. `bytes`
+of an entry excludes results and masks, which the ring counts.
+
+Cost: one entry per batch; `_FOLDED` small ones are folded, to 100 to 200 bytes per single event instead of
+2 KiB. A replay tests the events since the update's call against the changed interest alone, by columns.
 """
 
 from __future__ import annotations
@@ -52,11 +48,11 @@ MAX_REPLAY_BYTES = 256 << 20
 _FOLDED, _FEW = 256, 64
 """Small batches that are folded at a time, and the most events of one."""
 MAX_RESULT_BYTES = 16 << 20
-"""Bytes of results of operators; beyond them the oldest are forgotten, and asked for again by a replay."""
+"""Bytes of operator results; beyond them the oldest are removed, and computed again by a replay."""
 MAX_MASK_BYTES = 16 << 20
 """Bytes of the ranks by which replays test events; beyond them all are computed anew."""
 _ANSWERS_BYTES = 512
-"""About what the answers of a call take in memory besides their rows and solutions."""
+"""The approximate memory of a call's results besides their rows and solutions."""
 
 Bools = npt.NDArray[np.bool_]
 Int32s = npt.NDArray[np.int32]
@@ -67,7 +63,7 @@ _ARRAY_BYTES = 112
 _ENTRY_BYTES = 512 + 3 * _ARRAY_BYTES
 """Of an array besides its contents, and of an entry with its three arrays."""
 _LINK_BYTES = 160
-"""Of a link among those of an entry, besides its mask."""
+"""Of a link in an entry, besides its mask."""
 
 
 @dataclass(slots=True)
@@ -88,27 +84,24 @@ class Origins:
 
 @dataclass(slots=True)
 class Entry:
-    """Interfaces are keyed by `Peer.serial`."""
+    """Interfaces are keyed by `Peer.serial`. `high_ns` is the latest ingress time up to this entry,
+    `received` the results that came with the batch. `replays` are (event, subscription) pairs replayed by
+    session. `masks` are the events as replays test them, without results, which may be removed earlier.
+    `result_bytes` and `mask_bytes` are as counted in the ring."""
 
     batch: EventBatch
     source: int
     high_ns: int
-    """The latest ingress time of this entry and all before it."""
     links: dict[int, Bools | None]
     pairs: Pairs
     received: Results | None = None
-    """The results with which the batch came."""
     origins: Origins | None = None
     replays: dict[int, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
-    """The (event, subscription) pairs replayed to a session since."""
     bytes: int = 0
     result_bytes: int = 0
-    """Size of the results, as counted in the ring."""
     is_opened: bool = False
     masks: EventMasks | None = None
-    """The events as replays test them, once one has, without results: those are dropped before the entry."""
     mask_bytes: int = 0
-    """Size of the masks, as counted in the ring."""
 
     @property
     def earliest_ns(self) -> int:
@@ -119,18 +112,18 @@ class Entry:
         return self.batch.ingress_ns if self.origins is None else int(self.origins.ingress_ns.max())
 
     def answers(self, row: int) -> dict[int, tuple[bool, bool]]:
-        """By call the truth for an event, and whether the answer came with it."""
+        """By call the truth for an event, and whether the result came with it."""
         here, before = _truths(self.batch.results, row), _truths(self.received, row)
         return {key: (truth, key in before) for key, truth in here.items()}
 
     def events(self, matching: InterestMatching) -> EventPoints:
-        """The batch, to be matched again: what operators answer stays in it."""
+        """The batch, to be matched again; results of operators stay in it."""
         if matching.calls and not self.is_opened:
             self.batch, self.is_opened = opened(self.batch), True
         return EventPoints(self.batch)
 
     def masks_over(self, event_type: EventType) -> EventMasks:
-        """The events, to be tested against filters over this schema of their type."""
+        """The events, for tests against filters over this schema of their type."""
         known = self.batch.event_type if self.masks is None else self.masks.event_type
         if self.masks is None or not known.includes(event_type):
             schema = event_type if event_type.includes(known) else known.union(event_type)
@@ -138,7 +131,7 @@ class Entry:
         return self.masks
 
     def since(self, since_ns: int, serial: int) -> Bools:
-        """The events that have entered since, and came from another interface."""
+        """bool[events]: entered since, from another interface."""
         if self.origins is None:
             return np.full(self.batch.count, self.source != serial)
         recent: Bools = self.origins.ingress_ns >= since_ns
@@ -152,11 +145,10 @@ class Entry:
         return [(rows[own], ids[own]), *self.replays.get(serial, [])]
 
     def sessions(self) -> list[int]:
-        """The serials of those that were sent some of the events."""
+        """Serials of sessions that were sent some of the events."""
         return sorted({*self.pairs[1].tolist(), *self.replays})
 
     def place_of(self, publisher: str, sequence: int) -> int | None:
-        """The row of an event."""
         if self.origins is None:
             if self.batch.publisher != publisher:
                 return None
@@ -173,7 +165,7 @@ class Entry:
         return self.source if self.origins is None else int(self.origins.sources[row])
 
     def take(self, rows: Int64s, batch: EventBatch | None = None) -> Iterator[EventBatch]:
-        """Some events, by publisher and ingress time; of `batch`, which has those of the entry."""
+        """Some events, by publisher and ingress time; from `batch` if given, which has the same rows."""
         batch, origins = self.batch if batch is None else batch, self.origins
         if origins is None:
             yield batch.take(rows)
@@ -184,7 +176,7 @@ class Entry:
             yield _of_origin(batch.take(own), origins, own)
 
     def count(self) -> int:
-        """`bytes`, counted anew."""
+        """Compute and set `bytes`."""
         rows, serials, ids = self.pairs
         size = _ENTRY_BYTES + held_by(self.batch) + rows.nbytes + serials.nbytes + ids.nbytes
         if self.links:
@@ -201,7 +193,6 @@ class Entry:
         return self.bytes
 
     def forget_results(self) -> None:
-        """Keep nothing of what operators have answered."""
         self.batch, self.received, self.is_opened = self.batch.with_results(None), None, False
 
 
@@ -210,12 +201,12 @@ NO_SESSIONS: Pairs = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, n
 
 
 def bytes_of_replay(rows: Int64s) -> int:
-    """What the record of a replay to a session takes."""
+    """The memory of a replay's record."""
     return 4 * _ARRAY_BYTES + 2 * rows.nbytes
 
 
 def folded(entries: Sequence[Entry]) -> list[Entry]:
-    """Entries that may be folded, those of one schema in one. O(events)."""
+    """Fold entries, successive ones of one schema in one. O(events)."""
     groups: list[tuple[EventType, list[tuple[Entry, EventBatch]]]] = []
     for entry in entries:
         batch = entry.batch
@@ -264,7 +255,7 @@ def _sequences(batches: Sequence[EventBatch]) -> Int64s:
 
 
 def _of_origin(taken: EventBatch, origins: Origins, rows: Int64s) -> EventBatch:
-    """Events of one publisher and ingress time, as it has numbered them."""
+    """Events of one publisher and ingress time, with the publisher's numbers."""
     sequences = origins.sequences[rows]
     offsets: npt.NDArray[np.uint32] | None = (sequences - sequences.min()).astype(np.uint32)
     if np.array_equal(sequences, np.arange(sequences[0], sequences[0] + len(rows))):
@@ -291,7 +282,7 @@ def _truths(results: Results | None, row: int) -> dict[int, bool]:
 
 @dataclass(slots=True)
 class ReplayBytes:
-    """The bytes of all rings of a broker, and how many there may be."""
+    """The bytes of all rings of a broker, and their bound."""
 
     bound: int = MAX_REPLAY_BYTES
     used: int = 0
@@ -307,8 +298,6 @@ class ReplayBytes:
 
 
 class Ring:
-    """The recent events of one type at one broker. `max_events` bounds them."""
-
     def __init__(self, max_events: int, common: ReplayBytes | None = None) -> None:
         self.max_events = max_events
         self.events = 0
@@ -323,17 +312,16 @@ class Ring:
         """How many of the last entries may be folded."""
         self._result_bytes = 0
         self._holding: dict[int, Entry] = {}
-        """By identity the entries with results, those first that have had some for longest."""
+        """By identity, entries with results, the longest held first."""
         self._mask_bytes = 0
         self._evicted_ns = 0
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
         return self._bytes + self._result_bytes + self._mask_bytes
 
     def close(self) -> None:
-        """It is no longer used: its bytes are free."""
+        """Free its bytes in the common bound; it is no longer used."""
         self._common.used -= self.nbytes
         self._common.rings.remove(self)
         self._common = ReplayBytes()
@@ -346,9 +334,8 @@ class Ring:
         pairs: Pairs,
         received: Results | None = None,
     ) -> None:
-        """Store a batch, its source, the `links` by serials and the `pairs` of sessions that were sent it,
-        and the results with which it came.
-        """
+        """Store a batch, its source, the `links` and `pairs` of sessions that were sent it, by serials, and
+        the results that came with it."""
         if batch.columns is None:
             batch.compact()
         high_ns, entries = batch.ingress_ns, self._entries
@@ -406,7 +393,6 @@ class Ring:
             self._common.shrink()
 
     def drop_oldest(self) -> None:
-        """Drop the oldest entry."""
         old = self._entries.popleft()
         self._loose = min(self._loose, len(self._entries))
         self.events -= old.batch.count
@@ -417,7 +403,7 @@ class Ring:
         self._evicted_ns = max(self._evicted_ns, old.latest_ns)
 
     def _hold(self, entry: Entry) -> None:
-        """Count the results that an entry has now, and forget the oldest over the bound."""
+        """Count an entry's results, and remove the oldest over the bound."""
         size = _held(entry.batch.results) + _held(entry.received)
         if not size:
             return
@@ -429,10 +415,8 @@ class Ring:
             old.forget_results()
 
     def _since(self, since_ns: int) -> list[Entry]:
-        """The entries with events that may have entered since, in order of arrival.
-
-        Joined events share the ingress time of the earliest, which may be a little before their own.
-        """
+        """The entries with events that may have entered since, in order of arrival. Joined events share the
+        earliest ingress time, so `INGRESS_SPAN_NS` is allowed for."""
         self._evict()  # replays have been recorded since the last batch
         since_ns -= INGRESS_SPAN_NS
         if self._evicted_ns >= since_ns:
@@ -459,7 +443,7 @@ class Ring:
                 batch, wanted = entry.batch, self._inside(entry, region, interest.filter.event_type)
             else:
                 split = list(split_by_link(matching.match_interfaces(entry.events(matching)), [number]))
-                batch = entry.batch  # with what operators have answered, of which `_hold` may keep nothing
+                batch = entry.batch  # has results of operators that `_hold` may remove from the entry
                 self._hold(entry)
                 if not split:
                     continue
@@ -478,9 +462,8 @@ class Ring:
     def to_session(
         self, serial: int, interest: Interest, since_ns: int, matching: InterestMatching
     ) -> Iterator[tuple[EventBatch, bool]]:
-        """The events since that match a subscription and were not sent for it, and whether some of them are
-        undecided; records them as sent.
-        """
+        """The events since that match a subscription and were not sent for it, and whether some are
+        undecided; records them as sent."""
         uid, subscription_id, region = interest.uid, interest.subscription_id, region_alone(interest)
         for entry in self._since(since_ns):
             batch, unsure = entry.batch, _NO_ROWS
@@ -510,7 +493,7 @@ class Ring:
                     yield own, is_unsure
 
     def _inside(self, entry: Entry, region: Region, event_type: EventType) -> Bools:
-        """The events of an entry that are in a region over this schema."""
+        """bool[events]: in a region over this schema."""
         masks = entry.masks_over(event_type)
         inside = masks.inside(region)
         self._count_masks(entry, masks.nbytes)
@@ -523,10 +506,8 @@ class Ring:
     def find(
         self, publisher: str, sequence: int
     ) -> tuple[int, list[int], dict[int, list[int]], dict[str, object], dict[int, tuple[bool, bool]]] | None:
-        """The source of an event, the links and the subscriptions of sessions it was sent to, by serials, its
-        attributes, and of each call that was answered the truth and whether the answer came with it; None if
-        the ring does not have it. A pass over the ring.
-        """
+        """The source of an event, the links and subscriptions of sessions it was sent to, by serials, its
+        attributes, and by call the truth and whether the result came with it; None if not stored. O(ring)."""
         for entry in reversed(self._entries):
             row = entry.place_of(publisher, sequence)
             if row is None:
@@ -542,7 +523,6 @@ class Ring:
         return None
 
     def inspect(self) -> dict[str, int]:
-        """Its size and its counters."""
         return {
             "stored": self.events,
             "bound": self.max_events,

@@ -1,19 +1,18 @@
 """Slots: the interest sent to one neighbour in one event type, and the broker variables in it.
 
-Every root forwarded to a neighbour occupies a slot. This broker chooses its id; its filter is the root's
+Every root sent to a neighbour occupies a slot, whose id this broker chooses. Its filter is the root's
 *structure* (every operand lifted to a variable "1", "2", ...), and only the two ends of the link have the
 values of these broker variables (Jayaram et al., section 4.3, Fig. 6 PROPAGATE, with constants lifted too).
-Other values, or another root of the structure, cost one Update; only a change of structure costs a Subscribe
-and an Unsubscribe.
+Other values, or another root of the structure, cost one Update; only another structure costs a Subscribe and
+an Unsubscribe.
 
-Invariant: after the messages of a change the slots are exactly the roots, and during them no event is missed
-that matches before and after (make before break). So their order is: Subscribe; Updates that widen a slot on
+Invariant: after the messages of a change the slots are exactly the roots, and meanwhile no event is missed
+that matches before and after (make before break). So the order is: Subscribe; Updates that widen a slot on
 handover; Updates of roots in place; Updates that narrow a slot on handover; Unsubscribe. A slot is handed
 over only between roots of which one covers the other, else a third root could lose what it needs.
 
 With `parametric=False` (the static baseline, Fig. 3) slots are not handed over, and no root moves. Slot ids
-are never reused on an interface.
-"""
+are never reused on an interface."""
 
 from __future__ import annotations
 
@@ -51,7 +50,8 @@ class SlotContent(Protocol):
 
 @dataclass(slots=True)
 class Slot:
-    """A subscription at the neighbour. `epoch` is that of the last message about it."""
+    """A subscription at the neighbour. `epoch` is of the last message about it; `uid` was the content's when
+    it took the slot, since a bundle may take another uid."""
 
     slot_id: int
     content: SlotContent
@@ -60,7 +60,6 @@ class Slot:
     epoch: int
     refused: bool = False
     uid: int = 0
-    """That of the content when it took the slot. (A bundle may take another uid.)"""
 
 
 class Slots:
@@ -78,7 +77,7 @@ class Slots:
     def change(
         self, change: Change[SlotContent], handovers: Iterable[Handover[SlotContent]]
     ) -> list[SlotMessage]:
-        """Apply a change of the content; the messages for the neighbour, in order."""
+        """Apply a change of the content; returns the messages for the neighbour, in order."""
         messages: list[SlotMessage] = []
         entered = {content.uid: content for content in change.entered}
         left = {content.uid: content for content in change.left}
@@ -101,7 +100,7 @@ class Slots:
         return messages
 
     def move(self, moved: Iterable[SlotContent]) -> list[SlotMessage]:
-        """As `change`, where all content is what it was and some has other values."""
+        """As `change`, where content only took other values."""
         messages: list[SlotMessage] = []
         for content in moved:
             self._update(self._by_content[content.uid], content, messages)
@@ -143,7 +142,7 @@ class Slots:
         return Unsubscribe(self._next_epoch(), slot.slot_id)
 
     def resend(self, *, refused_only: bool = False) -> list[SlotMessage]:
-        """Subscribe again for every slot (or those refused): for a neighbour that has lost its state."""
+        """Subscribe again for every slot (or only refused ones): for a neighbour that has lost its state."""
         messages: list[SlotMessage] = []
         for slot in self._by_id.values():
             if slot.refused or not refused_only:
@@ -153,7 +152,6 @@ class Slots:
         return messages
 
     def withdraw(self) -> list[SlotMessage]:
-        """Release every slot."""
         return [self._release(slot.uid) for slot in list(self._by_id.values())]
 
     def slot_of(self, content: SlotContent) -> Slot:
@@ -178,12 +176,10 @@ class Request(NamedTuple):
 
 
 class Requests(dict[int, "dict[Interest, Request]"]):
-    """The requests of interests to one neighbour in one event type, by the slots that they were made through,
-    those of each slot in order of epochs.
-    """
+    """Requests of interests to one neighbour in one event type, by slot, each slot's in order of epochs."""
 
     def note(self, slot_id: int, interest: Interest, request: Request, acknowledged: int) -> None:
-        """An interest has made a request; those up to the epoch that is acknowledged are of no use."""
+        """Add a request; requests up to the epoch `acknowledged` are removed."""
         requests = self.setdefault(slot_id, {})
         earlier = requests.pop(interest, None)
         while requests and requests[first := next(iter(requests))].epoch <= acknowledged:

@@ -1,9 +1,8 @@
-"""SUB, UPD and USUB: the handlers of subscriptions, of the end of their validity period, and of replays.
+"""SUB, UPD and USUB: handlers of subscriptions, of the end of their validity period, and of replays.
 
 A *gapless* update carries the time of its call. Each broker that it reaches replays, to the interface it came
-from, the events that match its interest now, have entered the overlay since, and were not sent to it. It
-always travels on to the publishers' brokers, also where another filter covers it.
-"""
+from, the events that match now, entered the overlay since, and were not sent to it. It always travels on to
+the publishers' brokers, even where another filter covers it."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _MAX_MERGED = 1 << 32
-"""How far above its own epoch the newest one may be that an update for views stands for."""
+"""By how much an update for views may exceed its own epoch with the newest that it stands for."""
 
 
 def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> None:
@@ -46,7 +45,7 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
     except (FilterError, EventTypeError) as error:
         reason = f"subscription {subscription_id} of {peer.name}: {error}"
         call.refuse(peer, message, _status(error), reason, event_type.name)
-        tables.maybe_idle[event_type.name] = None  # it may have been declared for this alone
+        tables.maybe_idle[event_type.name] = None  # the type may have been declared for this alone
         return
     peer.stale_subscriptions.pop(subscription_id, None)
     if old is not None and old.filter == message.filter:
@@ -68,7 +67,7 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
 
 
 def _begin_view(tables: Tables, call: Call, peer: Peer, message: Subscribe) -> None:
-    """A subscription of a view: it gets what is inside. One that was a view's is none any more."""
+    """Send a view the matching keys; a subscription that was a view's and no longer is leaves the table."""
     interest = peer.subscriptions[message.subscription_id]
     table = tables.types[message.filter.event_type.name].keys
     if not message.for_views:
@@ -129,7 +128,7 @@ def on_unsubscribe(tables: Tables, call: Call, message: Unsubscribe, peer: Peer)
 
 
 def on_expire(tables: Tables, call: Call, message: Expire, peer: Peer) -> None:
-    """As USUB, without an epoch; the client learns of it."""
+    """As USUB, without an epoch; the client gets Expired."""
     interest = peer.subscriptions.get(message.subscription_id)
     if interest is not None:
         name = interest.filter.event_type.name
@@ -141,7 +140,7 @@ def on_expire(tables: Tables, call: Call, message: Expire, peer: Peer) -> None:
 def _check_room(
     state: TypeState, peer: Peer, filter: Filter, values: Mapping[str, Scalar], old: Interest | None
 ) -> None:
-    """`CapacityError` where the engine has no room for a filter with these values in place of `old`."""
+    """`CapacityError` if the engine has no room for a filter with these values in place of `old`."""
     matching = state.links if peer.is_broker else state.sessions
     matching.check_room(filter, values, -1 if old is None else old.uid)
 
@@ -161,7 +160,7 @@ def _checked(
     *,
     partial: bool = False,
 ) -> dict[str, Scalar]:
-    """The values, checked. Motion is accepted from clients under parametric routing."""
+    """Checked values. Motion is accepted from clients under parametric routing."""
     try:
         return filter.check_values(values, partial=partial)
     except VariableError:
@@ -176,9 +175,7 @@ def _checked(
 
 
 def _replay_since(tables: Tables, call: Call, peer: Peer, interest: Interest, since_ns: int) -> None:
-    """An update without gaps: replay the recent events of this broker, and have the neighbours that publish
-    replay theirs.
-    """
+    """Replay recent events of this broker, and request replays of the neighbours that publish."""
     state = tables.types[interest.filter.event_type.name]
     for neighbour, slot in state.covering_slots(interest):
         request(tables, call, state, tables.peers[neighbour], slot, interest, since_ns=since_ns)

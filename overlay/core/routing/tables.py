@@ -1,17 +1,16 @@
-"""The routing state of one broker (`Tables`), which only the handlers of `Broker` change, and the context of
-one call of it (`Call`).
+"""The routing state of one broker (`Tables`), which only `Broker`'s handlers change, and the context of one
+call (`Call`).
 
-*Listener reports* show a publisher that asks whether its events have any listeners (quenching in Elvin).
-Invariant: after each call the last report to every publisher is up to date. Cost: none where no publisher
-asks; else a change of interest visits the roots of its type, up to the first that the promise admits.
+*Listener reports* show a publisher that requests them whether its events have listeners (quenching in Elvin).
+Invariant: after each call the last report to every publisher is up to date. Cost: none without requests; else
+a change of interest visits the roots of its type, up to the first that the promise admits.
 
 *Moving interests*: the engine has a bound that holds for `SHORT_NS` and is renewed every `PERIOD_NS`; the
 client drops the excess. Invariant: bound and announcement always cover the subscription. Cost: one hull per
 moving interest and period.
 
-*Durable types*: each broker drops events that it has received before, which come again after a crash.
-Invariant: the `WATERMARKS` publishers with the latest events are known, those of earlier lives from the log.
-"""
+*Durable types*: each broker drops events that it received before, which come again after a crash. Invariant:
+the latest `WATERMARKS` publishers are stored, those of earlier lives from the log."""
 
 from __future__ import annotations
 
@@ -58,10 +57,9 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """`waits` are the epochs, by neighbour, that the acknowledgement of the current message waits for;
-    `deferred` are the events whose sessions are served after the call, None if they are served within it;
-    `traceparent` is that of the current message, which the updates have that it makes necessary.
-    """
+    """`waits` are the epochs, by neighbour, that the current message's acknowledgement waits for; `deferred`
+    are events whose sessions are served after the call, None if within it; `traceparent` is the current
+    message's, for the updates that it causes."""
 
     __slots__ = ("actions", "deferred", "now_ns", "source", "traceparent", "waits")
 
@@ -104,16 +102,15 @@ class Call:
 
 
 class ListenerReports:
-    """Which publishers get reports, and the last report to each."""
+    """`reported` is the last report by type and publisher, None before the first; `touched` are types whose
+    reports may be out of date."""
 
     def __init__(self) -> None:
         self.reported: dict[str, dict[Interface, bool | None]] = {}
-        """By type and publisher; None before the first report."""
         self.touched: dict[str, None] = {}
-        """Types whose reports may be out of date."""
 
     def set(self, peer: Peer, type_name: str, *, report: bool) -> None:
-        """An interface has advertised a type, and asks for reports or does not."""
+        """An interface has advertised a type, with or without a request for reports."""
         if report and not peer.is_broker:
             self.reported.setdefault(type_name, {})[peer.name] = None
             self.touched[type_name] = None
@@ -129,12 +126,11 @@ class ListenerReports:
                 self.reported.pop(name, None)
 
     def touch(self, type_name: str) -> None:
-        """Interest in a type has changed."""
         if type_name in self.reported:
             self.touched[type_name] = None
 
     def drain(self, types: Mapping[str, TypeState]) -> Iterator[tuple[Interface, ListenersReport]]:
-        """The reports to send now, in the order in which publishers asked."""
+        """The reports to send now, in the order in which publishers requested them."""
         touched, self.touched = self.touched, {}
         for name in touched:
             for interface, reported in self.reported.get(name, {}).items():
@@ -165,11 +161,10 @@ class _ShortHull:
 
 
 class MovingInterests:
-    """The moving interests, in the order in which they began to move."""
+    """In the order in which they began to move. `next_ns` is when the next renewal is due, 0 for none."""
 
     def __init__(self) -> None:
         self.next_ns = 0
-        """When the next renewal is due; 0 while nothing moves."""
         self._interests: dict[int, Interest] = {}
 
     def matched(self, interest: Interest, now_ns: int) -> Matched:
@@ -189,7 +184,6 @@ class MovingInterests:
             self.next_ns = 0
 
     def due(self, now_ns: int) -> Iterator[Interest]:
-        """The interests to renew now."""
         if self.next_ns and now_ns >= self.next_ns:
             self.next_ns = now_ns + PERIOD_NS
             yield from list(self._interests.values())
@@ -206,7 +200,6 @@ class DurableType(Watermarks):
         self.repeated = 0
 
     def fresh(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
-        """Which events are new, None where all are; counts them as received."""
         fresh = super().fresh(batch)
         if fresh is not None:
             self.repeated += int(np.count_nonzero(~fresh))
@@ -215,23 +208,23 @@ class DurableType(Watermarks):
 
 @dataclass(slots=True)
 class Tables:
-    """`routing`, `engine` and `damping` are options of `Broker`; `new_type` creates the state of a type."""
+    """`routing`, `engine` and `damping` are options of `Broker`; `new_type` creates the state of a type.
+    `accepts_motion` from clients. `unsynced` neighbours have sent no SyncEnd since this broker started.
+    `results` of the `evaluator` leave with events. Interest in `durable` types goes to all neighbours. While
+    `awaiting_clients`, `pending_sync_ends` to neighbours wait for the clients of a broker that has lost its
+    state. `answering` types may have ended answers for views, `maybe_idle` types may be removed, both at the
+    end of the call. `changes` counts messages that changed something or requested events."""
 
     broker_id: str
     routing: str
     engine: str
     damping: float
     accepts_motion: bool
-    """Whether clients may pass motions as values."""
     new_type: Callable[[EventType], TypeState]
     unsynced: dict[Interface, None]
-    """Neighbours whose first SyncEnd has not arrived since this broker started."""
     evaluator: Evaluator
-    """Asks the named operators that filters call."""
     results: TravellingResults
-    """What these have answered, as it leaves with events."""
     durable: dict[str, DurableType] = field(default_factory=dict)
-    """The event types whose events are stored; interest in them goes to all neighbours."""
     peers: Peers = field(default_factory=Peers)
     registry: Registry = field(default_factory=Registry)
     acks: Acks = field(default_factory=Acks)
@@ -241,15 +234,10 @@ class Tables:
     moving: MovingInterests = field(default_factory=MovingInterests)
     listeners: ListenerReports = field(default_factory=ListenerReports)
     pending_sync_ends: dict[Interface, None] = field(default_factory=dict)
-    """Neighbours to which a SyncEnd is still to be sent."""
     awaiting_clients: bool = False
-    """Whether the SyncEnds wait for the clients of a broker that has lost its state."""
     answering: dict[str, None] = field(default_factory=dict)
-    """Types with answers for views that may have ended; looked at at the end of the call."""
     maybe_idle: dict[str, None] = field(default_factory=dict)
-    """Types that may have become idle; removed at the end of the call."""
     changes: int = 0
-    """How often a message of an interface has changed something, or asked for events."""
     notices: Notices = field(init=False)
     parametric: bool = field(init=False)
 
@@ -262,9 +250,8 @@ class Tables:
         return Slots(next_epoch, peer.next_slot, parametric=self.parametric)
 
     def declare(self, schema: EventType) -> TypeState:
-        """The state of an event type, created where it is unknown, with the attributes of this schema.
-        `EventTypeError` where it does not agree with those in use.
-        """
+        """The state of an event type, created if unknown, with the attributes of this schema.
+        `EventTypeError` if it does not agree with those in use."""
         state = self.types.get(schema.name)
         if state is None:
             state = self.types[schema.name] = self.new_type(schema)
@@ -277,7 +264,7 @@ class Tables:
         return state
 
     def key_of(self, type_name: str) -> str | None:
-        """The key of an event type; None where it has none, or is not known."""
+        """None if the type has no key or is unknown."""
         state = self.types.get(type_name)
         return None if state is None else state.event_type.key
 

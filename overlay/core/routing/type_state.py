@@ -3,17 +3,16 @@
 Interest has two levels. A *group* is a neighbour, or all clients together; each has a poset. For each
 neighbour that publishes the type there is a second poset, over the roots of every group but its own. Its
 roots occupy slots. A change that moves no root of its group ends there, whatever the number of links.
-Interest in a durable type goes to all neighbours: a broker that has restarted needs it before it knows who
-publishes.
+Interest in a durable type goes to all neighbours: a restarted broker needs it before it has the
+advertisements.
 
-The type's schema is the union of those that publishers and subscribers have declared here. Batches and
-filters keep the schema they were made with. The values of an interest are those of its `Interest`; those of a
-slot are what its neighbour was sent; an engine has copies, brought up to date at the next match.
+The type's schema is the union of all schemas declared here; batches and filters keep their own. The values of
+an interest are in its `Interest`, those of a slot are what its neighbour was sent, and engines have copies,
+updated at the next match.
 
-Invariants: `outgoing` has exactly the neighbours among `publishers`, of a type that `floods` all of them; the
+Invariants: `outgoing` has exactly the neighbours among `publishers`, all of them if the type `floods`; the
 nodes of its posets are the roots of the other groups; `advertised_to` has exactly the neighbours for which
-another interface publishes; the schema includes that of every publisher and of every interest.
-"""
+another interface publishes; the schema includes that of every publisher and of every interest."""
 
 from __future__ import annotations
 
@@ -42,9 +41,8 @@ if TYPE_CHECKING:
 
 
 def difference(known: EventType, other: EventType, broker_id: str) -> str:
-    """One sentence on the first attribute of a schema that a known one has not, or has of another kind, or on
-    its other key.
-    """
+    """One sentence on the first attribute of `other` that `known` lacks, or has of another kind, or on its
+    other key."""
     for name, kind in other.attributes.items():
         known_kind = known.attributes.get(name, kind)
         if known_kind != kind:
@@ -69,7 +67,7 @@ class Outgoing:
     requests: Requests = field(default_factory=Requests)
 
     def change(self, roots: RootChange, handovers: Iterable[Handover[Interest]]) -> list[SlotMessage]:
-        """Apply a change of the roots to the slots; the messages for the neighbour, in order."""
+        """Apply a change of the roots to the slots; returns the messages for the neighbour, in order."""
         if self.merger is None:
             if roots.entered or roots.left:
                 return self.slots.change(roots, handovers)
@@ -84,11 +82,9 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Advertised:
-    """The newest Advertise that a neighbour was sent; `promise` None for everything.
-
-    A neighbour that refused it gets another one when another interface advertises. `accepted` is the newest
-    schema before it that the neighbour has taken.
-    """
+    """The newest Advertise that a neighbour was sent; `promise` None for everything. If `refused`, the
+    neighbour gets another when another interface advertises. `accepted` is the newest earlier schema that it
+    has taken."""
 
     epoch: int
     schema: EventType
@@ -103,8 +99,6 @@ class Advertised:
 
 
 class TypeState:
-    """All routing state of one event type."""
-
     def __init__(
         self,
         event_type: EventType,
@@ -121,42 +115,41 @@ class TypeState:
         self.pinned: EventType | None = None
         """The schema with which it stays while idle."""
         self.floods = False
-        """Whether interest goes to all neighbours, whatever these publish."""
+        """Whether interest goes to all neighbours."""
         self.subscribed: EventType | None = None
         """The union of the schemas of all subscriptions so far."""
         self.publishers: dict[Interface, int] = {}
-        """Interfaces that sent an Advertise, and its epoch."""
+        """The epoch of each interface's Advertise."""
         self.declared: dict[Interface, EventType] = {}
-        """The schemas they have declared since they advertised first: an Advertise with fewer attributes may
-        overtake events with more."""
+        """Their schemas since the first Advertise, united: one with fewer attributes may overtake events with
+        more."""
         self.refused: dict[Interface, None] = {}
         """Publishers whose schema was refused further on: their next Advertise replaces it."""
         self.advertised_to: dict[Interface, Advertised] = {}
-        """Neighbours that were sent an Advertise."""
         self.groups: dict[str, Poset] = {}
         self.outgoing: dict[Interface, Outgoing] = {}
         for_links, for_sessions = evaluators
         self.links = matching(event_type, self.groups, False, for_links)
         self.sessions = matching(event_type, self.groups, True, for_sessions)
         self.promises: dict[Interface, Promise] = {}
-        """The promises of publishers that do not promise everything."""
+        """Of publishers that do not promise everything."""
         self._replay_bytes = replay_bytes
         self.ring = Ring(replay_events, replay_bytes) if replay_events else None
         """Recent events, for updates without gaps."""
         self.keys: KeyTable | None = None
-        """The last events of its keys, for views; `has_views` once somebody has asked for them."""
+        """The last events of its keys, for views."""
         self.has_views = False
         self.viewing: dict[Interface, None] = {}
-        """Of a durable type the neighbours that have asked for them, ..."""
+        """Neighbours that have requested last events; this and the next three are of durable types
+        (`durable_keys.py`)."""
         self.restored: dict[Interface, int] = {}
-        """... by client the serial of keys of an earlier life that it has not claimed yet, ..."""
+        """By client, the serial of its unclaimed keys of an earlier life."""
         self.stored: dict[Interface, EventBatch] = {}
-        """... by client of which events are stored since its keys have left last, one of them, ..."""
+        """By client with stored events since its keys last left, one of these events."""
         self.outdated: dict[Interface, tuple[int, int]] = {}
-        """... and by neighbour that has lost its state, from which batch on its events are new, and the epoch
-        of the request for them, 0 before that (`durable_keys.py`)."""
+        """By neighbour that has lost its state, the first batch with its new events, and the epoch of the
+        request for them, 0 before."""
         self.answers = Answers()
-        """What is under way for views."""
         self._key_bytes = key_bytes
         self._key()
         self._new_poset = poset
@@ -165,11 +158,11 @@ class TypeState:
 
     @property
     def idle(self) -> bool:
-        """Whether the type has neither publishers nor interest, nor restored keys, and is not pinned."""
+        """Whether it may be removed."""
         return not (self.pinned or self.publishers or self.groups or self.restored)
 
     def declare(self, schema: EventType, broker_id: str) -> None:
-        """Add the attributes of a schema. `EventTypeError` where it does not agree with those in use."""
+        """Add the attributes of a schema. `EventTypeError` if it does not agree with those in use."""
         if self.event_type.includes(schema):
             return
         known = self.event_type
@@ -194,20 +187,19 @@ class TypeState:
             self.keys = KeyTable(self.event_type.key, common=self._key_bytes)
 
     def _used(self) -> EventType | None:
-        """The attributes that a publisher declares or a neighbour was sent, or that a subscription ever had:
-        posets and slots compare filters by these kinds. None for a type that became idle in this call.
-        """
+        """The union of schemas that posets and slots compare filters by: declared by publishers, sent to
+        neighbours, pinned, or of any subscription. None if the type became idle in this call."""
         sent = [advertised.known for advertised in self.advertised_to.values()]
         schemas = [*self.declared.values(), *sent, self.pinned, self.subscribed]
         used = dict.fromkeys(schema for schema in schemas if schema is not None)
         return reduce(EventType.union, used) if used else None
 
     def note_subscribed(self, schema: EventType) -> None:
-        """A subscription over this schema, which was declared."""
+        """A subscription over this declared schema was accepted."""
         self.subscribed = schema if self.subscribed is None else self.subscribed.union(schema)
 
     def schema_for(self, neighbour: Interface) -> EventType:
-        """The schema to advertise to a neighbour: the union of those of others and the one it has."""
+        """The schema to advertise to a neighbour: the union of others' and the one it has."""
         schemas = {self.declared[name]: None for name in self.publishers if name != neighbour}
         sent = self.advertised_to.get(neighbour)
         known = None if sent is None else sent.known
@@ -221,7 +213,7 @@ class TypeState:
         moved: Sequence[Interest] = (),
         left: Sequence[Interest] = (),
     ) -> list[tuple[Interface, list[SlotMessage]]]:
-        """Apply one change of a group's interest; the messages for each neighbour, in order."""
+        """Apply one change of a group's interest; returns the messages for each neighbour, in order."""
         poset = self.groups.get(group)
         if poset is None:
             poset = self.groups[group] = self._new_poset()
@@ -230,8 +222,7 @@ class TypeState:
             del self.groups[group]
         if not (first.moved or first.entered or first.left):
             return []
-        # Where no other group has interest, roots that move neither cover others nor are covered: their
-        # change is that of the joint roots, whatever the neighbour.
+        # Without interest of other groups, roots that only move are also the joint roots of every neighbour.
         alone = len(self.groups) == 1 and self._is_forest and not first.entered and not first.left
         messages: list[tuple[Interface, list[SlotMessage]]] = []
         for neighbour, outgoing in self.outgoing.items():
@@ -248,13 +239,13 @@ class TypeState:
         return messages
 
     def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
-        """Interest goes to a neighbour from now on: send it what exists."""
+        """Send existing interest to a neighbour, and changes from now on."""
         outgoing = self.outgoing[neighbour] = Outgoing(self._joint(neighbour), slots, self._new_merger())
         change = outgoing.poset.change(entered=self.joint_roots(neighbour))
         return outgoing.change(Change(entered=change.entered), ())
 
     def _joint(self, neighbour: Interface) -> Poset:
-        """A poset for the roots of all groups but the neighbour's own. A forest searches their roots."""
+        """A poset for the roots of all groups but the neighbour's own."""
         if not self._is_forest:
             return self._new_poset()
         return Forest(JointRoots(cast("dict[str, Forest]", self.groups), neighbour))
@@ -271,11 +262,11 @@ class TypeState:
         ]
 
     def _promise_of(self, neighbour: Interface) -> Promise | None:
-        """The content to which interest sent to a neighbour is limited; None for everything."""
+        """The content that limits interest sent to a neighbour; None for everything."""
         return None if self.floods else self.promises.get(neighbour)
 
     def set_promise(self, publisher: Interface, filter: Filter | None) -> bool:
-        """The content that an interface advertises from now on; whether that is a change."""
+        """Set the content that an interface advertises; True if that is a change."""
         before = self.promises[publisher].filter if publisher in self.promises else None
         if filter == before:
             return False
@@ -286,7 +277,7 @@ class TypeState:
         return True
 
     def promise_for(self, neighbour: Interface) -> Filter | None:
-        """The promise to send to a neighbour: the union of those of others and the one sent before."""
+        """The promise for a neighbour: the union of others' and the one sent before."""
         filters = [
             self.promises[name].filter if name in self.promises else None
             for name in self.publishers
@@ -296,7 +287,7 @@ class TypeState:
         return union(filters if sent is None else [*filters, sent.promise])
 
     def rescope(self, neighbour: Interface) -> list[SlotMessage]:
-        """The promise of a neighbour has changed: send or withdraw interest accordingly. O(roots)."""
+        """Send or withdraw interest after a change of the neighbour's promise. O(roots)."""
         outgoing = self.outgoing[neighbour]
         admitted = {root.uid: root for root in self.joint_roots(neighbour)}
         left = [node for node in outgoing.poset.nodes() if node.uid not in admitted]
@@ -305,7 +296,7 @@ class TypeState:
         return outgoing.change(change, change.handovers) if change else []
 
     def close(self, neighbour: Interface) -> list[SlotMessage]:
-        """Interest goes to a neighbour no longer: withdraw what was sent to it."""
+        """Withdraw all interest from a neighbour."""
         return self.outgoing.pop(neighbour).slots.withdraw()
 
     def has(self, interest: Interest) -> bool:
@@ -322,12 +313,10 @@ class TypeState:
         return outgoing.slot_of(outgoing.poset.root_of(root))
 
     def covering_slots(self, interest: Interest) -> Iterator[tuple[Interface, Slot]]:
-        """The slots that cover this interest, by neighbour."""
         for neighbour in self.outgoing:
             slot = None if neighbour == interest.group else self.covering_slot(interest, neighbour)
             if slot is not None:
                 yield neighbour, slot
 
     def interests(self) -> Iterable[Interest]:
-        """Every interest in this type, by group."""
         return chain.from_iterable(poset.nodes() for poset in self.groups.values())
