@@ -21,11 +21,8 @@ Int64s = npt.NDArray[np.int64]
 
 @immutable
 class DeliverTo:
-    """Events for one subscription, none of them delivered before; `spurious` events were filtered out.
-
-    The batch is empty where all were. A `replayed` batch is not in the order of its publisher. `for_views`
-    is as in `messages.Deliver`.
-    """
+    """Events for one subscription, none delivered before; `spurious` events were filtered out, possibly all.
+    A `replayed` batch is not in its publisher's order. `for_views` is as in `messages.Deliver`."""
 
     subscription_id: int
     batch: EventBatch
@@ -39,9 +36,8 @@ class Matches:
     """The event `batch[rows[i]]` is for the subscription `ids[i]`, as of this client's control epoch `epoch`.
 
     No event was delivered before; `spurious` counts, by subscription, those filtered out. A `replayed` batch
-    is not in the order of its publisher. Where `expired` has subscriptions, their validity periods are over:
-    then the batch is empty, and no event for them comes behind it.
-    """
+    is not in its publisher's order. With `expired` subscriptions, whose validity periods have ended, the
+    batch is empty, and no event for them follows."""
 
     batch: EventBatch
     rows: Int64s
@@ -54,8 +50,7 @@ class Matches:
 
     def divided(self) -> list[DeliverTo]:
         """The events of each subscription, in order of ids. Cost: a sort of the pairs, and a copy of each
-        subscription's events, unless all events are for one subscription.
-        """
+        subscription's events, unless all events are for one subscription."""
         batch, rows, ids = self.batch, self.rows, self.ids
         if not self.spurious and 0 < len(ids) == len(batch) and (ids == ids[0]).all():
             return [DeliverTo(int(ids[0]), batch, 0, self.replayed, self.for_views)]
@@ -73,7 +68,7 @@ class Matches:
         ]
 
     def _share(self, rows: Int64s) -> EventBatch:
-        """These events, with their results: a subscription asks for those of its own calls alone."""
+        """These events with their results, so that a subscription evaluates only its own remaining calls."""
         results = self.batch.results
         if results is None:
             return self.batch.take(rows)

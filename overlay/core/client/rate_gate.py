@@ -1,9 +1,8 @@
-"""A maximal rate per key: what waits until it may leave, and what is superseded meanwhile. Pure; the client
-library and the gateway use it, each for what it queues.
+"""A maximal rate per key, for the client library and the gateway: what waits, and what is superseded
+meanwhile. Without I/O.
 
-Invariant: between two departures lie at least `1 / rate` seconds, and what leaves has each key once. So a key
-has at most `rate` events per second, and there is one timer per subscription however many keys.
-"""
+Invariant: between two departures lie at least `1 / rate` seconds, and each has every key at most once. So
+there is one timer per subscription however many keys."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _FEW_BYTES = 16_384
-"""So many may wait before events of a key become one."""
+"""So many bytes may wait before events of a key are conflated."""
 
 
 class RateGate(Generic[T]):
-    """Items of a subscription, each with events. `conflate` returns items without the events that later ones
-    supersede, and which have lost how many; `size` is the bytes of one."""
+    """Items of a subscription, each with events. `conflate` returns items without superseded events, and how
+    many each has lost; `size` is the bytes of one."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class RateGate(Generic[T]):
         self._bytes = 0
         self._conflated_from = 0
         self.lost: list[tuple[T, int]] = []
-        """What was superseded, for the caller to take."""
+        """Superseded events, for the caller to take."""
 
     def put(self, item: T) -> None:
         """O(log n) per event: items are conflated whenever twice as much waits as after the last time."""
@@ -54,18 +53,18 @@ class RateGate(Generic[T]):
         return self._bytes
 
     def due_s(self) -> float | None:
-        """When what waits may leave; None if nothing waits."""
+        """When waiting items may leave; None without any."""
         return self._next_s if self._items else None
 
     def take(self, now_s: float) -> list[T]:
-        """What leaves now, if it is time."""
+        """The items that leave now."""
         if not self._items or now_s < self._next_s:
             return []
         self._next_s = now_s + self._pause_s
         return self.flush()
 
     def flush(self) -> list[T]:
-        """All that waits, whatever the time."""
+        """All waiting items, whatever the time."""
         if self._items:
             self._conflate()
         items, self._items, self._bytes, self._conflated_from = self._items, [], 0, 0

@@ -1,18 +1,17 @@
-"""Turns a Deliver into what is handed out: each event once, and only to subscriptions whose newest values it
+"""Turns a Deliver into events to hand out: each once, and only to subscriptions whose newest values it
 matches.
 
-A Deliver names the control epoch of this client that the broker had applied when it matched. Where no
+A Deliver has the control epoch of this client that the broker had applied when it matched. Where no
 subscription to the type has changed since, the broker's matches stand; otherwise the batch is evaluated again
-(`strictness.py`): pairs that fail are *spurious*, and an event that only newer values match is delivered
-already. A broker that could not decide all calls of named operators sends epoch 0. What waits in the client
-is evaluated again when it is handed out, which only removes pairs.
+(`strictness.py`): pairs that fail are *spurious*, and events that only newer values match are delivered
+already. Epoch 0 marks calls of operators that the broker left undecided. What waits in the client is
+evaluated again when handed out, which only removes pairs.
 
 Duplicates: events of a publisher arrive in order (`watermarks.py`). Only a subscription that was updated
 without gaps gets replays, out of order, so its recent events are stored (`Recent`).
 
 In the static mode an update is another subscription. Invariant: every id that events may come for maps to the
-id its user knows (`WireIds`).
-"""
+id its user has (`WireIds`)."""
 
 from __future__ import annotations
 
@@ -39,14 +38,13 @@ Int64s = npt.NDArray[np.int64]
 
 
 class WireIds:
-    """The ids that users know, by the ids on the wire."""
+    """The ids of users by the ids on the wire. `retired` has the epochs of their Unsubscribes."""
 
     def __init__(self) -> None:
         self.by_wire: dict[int, int] = {}
         self.retired: dict[int, int] = {}
-        """Retired ids, and the epoch of their Unsubscribe."""
         self._array: Int64s | None = None
-        """`by_wire` as an array, -1 where there is none; rebuilt after a change, where ids lie dense."""
+        """`by_wire` as an array, -1 for none, None after a change; used only for dense ids."""
 
     def add(self, wire_id: int, uid: int) -> None:
         self.by_wire[wire_id] = uid
@@ -57,13 +55,12 @@ class WireIds:
         self.retired[wire_id] = epoch
 
     def settle(self, epoch: int) -> None:
-        """Drop the retired ids whose Unsubscribe has taken effect."""
         for wire_id in [w for w, retired_at in self.retired.items() if retired_at <= epoch]:
             del self.retired[wire_id], self.by_wire[wire_id]
             self._array = None
 
     def discard(self, wire_id: int) -> None:
-        """Drop an id, and those retired for it."""
+        """Drop an id, and the retired ones of its subscription."""
         uid = self.by_wire.pop(wire_id)
         for retired in [w for w in self.retired if self.by_wire[w] == uid]:
             del self.retired[retired], self.by_wire[retired]
@@ -73,7 +70,7 @@ class WireIds:
         return self.by_wire.get(wire_id)
 
     def uids(self, wire_ids: Int64s) -> Int64s:
-        """The ids that users know, -1 for cancelled ones."""
+        """The users' ids, -1 for cancelled ones."""
         if self._array is None:
             size = max(self.by_wire, default=0) + 1
             if size > 64 + 4 * len(self.by_wire):
@@ -91,11 +88,8 @@ KEPT = 65_536
 
 
 class Recent:
-    """The recent events of one subscription.
-
-    `seen` are the highest sequence numbers, by publisher, that its client received before: no event up to
-    them is fresh.
-    """
+    """The recent events of one subscription. `seen` has the highest sequence numbers, by publisher, that its
+    client received before: no event up to them is fresh."""
 
     def __init__(self, seen: Mapping[str, int] | None = None) -> None:
         self._seen = dict(seen or {})
@@ -104,8 +98,7 @@ class Recent:
         self._count = 0
 
     def fresh(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these events are new, each once; stores them. One pass over the stored events of this
-        publisher."""
+        """bool[events]: new ones, each once; stores them. One pass over the publisher's stored events."""
         fresh = self.unseen(publisher, sequences)
         first = np.zeros(len(sequences), np.bool_)
         first[np.unique(sequences, return_index=True)[1]] = True
@@ -117,7 +110,6 @@ class Recent:
         return fresh
 
     def unseen(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these events are new."""
         fresh = sequences > self._seen.get(publisher, -1)
         for generation in (self._new, self._old):
             chunks = generation.get(publisher)
@@ -136,7 +128,8 @@ _NO_IDS = np.zeros(0, np.int64)
 
 
 class SubscribedType:
-    """One event type as this client sees it. `newest` is the epoch of the last change to a subscription."""
+    """One event type as this client sees it. `newest` is the epoch of the last change to a subscription,
+    `widened` are the client's schemas besides its subscriptions'."""
 
     def __init__(self, event_type: EventType, engine: str, evaluator: Evaluator) -> None:
         self.event_type = event_type
@@ -144,14 +137,13 @@ class SubscribedType:
         self.watermarks = Watermarks()
         self.newest = 0
         self.widened: list[EventType] = []
-        """Schemas of this client beside those of its subscriptions."""
 
     def widen(self, schema: EventType) -> None:
-        """Hand out the attributes of this schema as well. `EventTypeError` where one has another kind."""
+        """Hand out the attributes of this schema as well. `EventTypeError` if one has another kind."""
         self._set(self.event_type.union(schema))
 
     def narrow(self, schemas: Iterable[EventType]) -> None:
-        """Another schema was refused: these remain, besides those in `widened`."""
+        """After a refused schema, go back to these and those in `widened`."""
         self._set(reduce(EventType.union, [*schemas, *self.widened]))
 
     def _set(self, event_type: EventType) -> None:
@@ -160,33 +152,29 @@ class SubscribedType:
             self.strictness.widen(event_type)
 
     def own(self, batch: EventBatch) -> EventBatch:
-        """A batch with the attributes that this client has declared. One that it has declared with another
-        kind than the overlay has is absent. Results of operators may be added to it.
-        """
+        """A batch with the attributes that this client has declared, null if the overlay has another kind.
+        Results of operators may be added to it."""
         own = batch.with_schema(self.event_type, other_kinds=True)
         return opened(own) if self.strictness.has_calls else own
 
 
 class Reception:
-    """The event types that a client subscribes to, the ids of its subscriptions, and what they had."""
-
     def __init__(self, engine: str, evaluator: Evaluator) -> None:
         self._engine, self._evaluator = engine, evaluator
         self.types: dict[str, SubscribedType] = {}
         self.wire_ids = WireIds()
         self.recent: dict[int, Recent] = {}
-        """Of the subscriptions that were updated without gaps."""
+        """Of subscriptions that were updated without gaps."""
         self.in_views: dict[int, int] = {}
-        """The subscriptions of views, with the epochs that have asked last for what is inside."""
+        """Subscriptions of views, with the epochs of their last requests."""
         self.expired: dict[int, ClientSubscription] = {}
-        """Those of which the period is over while events that came before wait to be handed out."""
+        """Subscriptions whose period has ended, while earlier events wait to be handed out."""
 
     # --- subscriptions --------------------------------------------------------------------------------------
 
     def declare(self, event_type: EventType) -> SubscribedType:
-        """A type as it is subscribed to, with the attributes of this schema; created if there is none.
-        `EventTypeError` where an attribute has another kind.
-        """
+        """A subscribed type with the attributes of this schema, created if new. `EventTypeError` if an
+        attribute has another kind."""
         subscribed = self.types.get(event_type.name)
         if subscribed is None:
             subscribed = self.types[event_type.name] = SubscribedType(
@@ -197,7 +185,7 @@ class Reception:
         return subscribed
 
     def put(self, subscription: ClientSubscription, epoch: int) -> None:
-        """Add a subscription, or give it its new values, as of `epoch`."""
+        """Add a subscription, or apply its new values, as of `epoch`."""
         subscribed = self.types[subscription.filter.event_type.name]
         subscribed.newest = subscription.changed = epoch
         subscribed.strictness.put(subscription)
@@ -210,7 +198,6 @@ class Reception:
                 enters.strictness.put(enters)
 
     def discard(self, subscription: ClientSubscription, epoch: int) -> None:
-        """Remove a subscription; nothing more is handed out for it."""
         self.wire_ids.discard(subscription.wire_id)
         self.recent.pop(subscription.uid, None)
         self.in_views.pop(subscription.uid, None)
@@ -222,16 +209,15 @@ class Reception:
             del self.types[name]
 
     def resynchronise(self, epoch: int) -> None:
-        """What the broker matches before `epoch` may be by subscriptions that are not repeated."""
+        """Matches of the broker before `epoch` may be by subscriptions that are not repeated."""
         for subscribed in self.types.values():
             subscribed.newest = epoch
 
     # --- events ---------------------------------------------------------------------------------------------
 
     def lone(self, message: Deliver) -> int | None:
-        """The subscription that the only event of a Deliver is for, 0 for none, where the broker's match
-        stands and nothing else has to be decided; else None, and `matches` decides.
-        """
+        """The subscription of the only event of a Deliver, 0 for none, if the broker's match stands; None if
+        `matches` has to decide."""
         batch = message.batch
         if batch.count != 1 or len(message.ids) != 1 or message.replayed or message.for_views:
             return None
@@ -248,9 +234,7 @@ class Reception:
 
     def matches(self, message: Deliver, epoch: int) -> Matches | None:
         """What to hand out of a Deliver as of `epoch`; None if no subscription has its event type any more.
-
-        The cost does not grow with the subscriptions it is for.
-        """
+        The cost does not grow with the subscriptions it is for."""
         subscribed = self.types.get(message.batch.event_type.name)
         if subscribed is None:
             return None
@@ -294,7 +278,7 @@ class Reception:
         return Matches(batch, rows, ids, spurious, message.replayed, epoch)
 
     def strict(self, matches: Matches, epoch: int) -> Matches:
-        """Of what has waited, the pairs that match the newest values, the last ones if a period is over."""
+        """Of waiting matches, the pairs that match the newest values, the last ones if a period is over."""
         batch, rows, ids = matches.batch, matches.rows, matches.ids
         subscribed = self.types.get(batch.event_type.name)
         if subscribed is not None and matches.epoch >= subscribed.newest:
@@ -316,8 +300,7 @@ class Reception:
 
     def strict_rows(self, subscription: ClientSubscription, batch: EventBatch) -> Int64s:
         """The rows of a batch that match the newest values of one subscription, at a cost that does not grow
-        with the other subscriptions.
-        """
+        with the others."""
         if subscription.strictness is None:
             event_type = subscription.filter.event_type
             subscription.strictness = Strictness(event_type, self._engine, self._evaluator)
@@ -325,9 +308,9 @@ class Reception:
         return subscription.strictness.rows(batch)
 
     def _pairs(self, message: Deliver) -> tuple[Int64s, Int64s]:
-        """The pairs of a Deliver under the ids that users know, without cancelled subscriptions."""
+        """The pairs of a Deliver under the users' ids, without cancelled subscriptions."""
         ids, count = message.ids, len(message.batch)
-        if 0 < len(ids) == count and (ids == ids[0]).all():  # the common case: all for one
+        if 0 < len(ids) == count and (ids == ids[0]).all():  # common: all for one
             uid = self.wire_ids.uid(int(ids[0]))
             return (_NO_IDS, _NO_IDS) if uid is None else (np.arange(count), np.full(count, uid))
         rows = np.repeat(np.arange(count), np.diff(message.offsets))
@@ -337,17 +320,16 @@ class Reception:
         return rows, uids
 
     def _for_views(self, pairs: tuple[Int64s, Int64s], named: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s]:
-        """The pairs, of views exactly those that the broker has named: a view decides what is inside, and
-        the broker has to know of which keys the view had the last event. They may be repetitions: a view
-        may have lost a key with a broker, or be younger than the first time.
-        """
+        """The pairs, of views exactly the broker's: a view decides what is inside, and the broker relies on
+        it having the last events. They may be repetitions: a view may have lost a key with a broker, or be
+        newer than the first time."""
         in_views = list(self.in_views)
         others, own = ~np.isin(pairs[1], in_views), np.isin(named[1], in_views)
         keys = np.union1d(_keys(pairs[0][others], pairs[1][others]), _keys(named[0][own], named[1][own]))
         return keys >> _ID_BITS, keys & _ID_MASK
 
     def _unseen(self, batch: EventBatch, rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
-        """Those of the pairs of replayed events that were not handed out before."""
+        """The pairs of replayed events that were not handed out before."""
         sequences = batch.sequences()
         unseen = np.ones(len(rows), np.bool_)
         for uid in np.unique(ids).tolist():
@@ -356,9 +338,8 @@ class Reception:
         return rows[unseen], ids[unseen]
 
     def _once(self, batch: EventBatch, rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
-        """The pairs that were not handed out before. One pass for each subscription among them that was
-        updated without gaps.
-        """
+        """The pairs that were not handed out before. One pass for each subscription that was updated without
+        gaps."""
         if not batch.publisher:
             return rows, ids
         sequences = batch.sequences()
@@ -372,7 +353,6 @@ class Reception:
 
 
 def _at_rows(selected: npt.NDArray[np.bool_], rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
-    """The pairs of these rows."""
     pairs = selected[rows]
     return rows[pairs], ids[pairs]
 
@@ -383,6 +363,6 @@ def _keys(rows: Int64s, ids: Int64s) -> Int64s:
 
 
 def _counts(keys: Int64s, newest: Int64s) -> dict[int, int]:
-    """How many pairs of each subscription do not hold any more."""
+    """How many pairs of each subscription no longer match."""
     distinct, counts = np.unique(np.setdiff1d(keys, newest) & _ID_MASK, return_counts=True)
     return dict(zip(distinct.tolist(), counts.tolist(), strict=True))

@@ -1,12 +1,11 @@
-"""The client's side of the protocol (Jayaram et al., Figs. 2 and 5), sans-IO: the client library and the
+"""The client's side of the protocol (Jayaram et al., Figs. 2 and 5), without I/O: the client library and the
 simulator use it.
 
 Calls (`subscribe`, `update`, ...) return the messages to send; `receive` takes a message of the broker and
 returns what it means. A call that raises has changed nothing and sends nothing.
 
 In the static mode (`routing="static"`, the paper's baseline) no variables travel: an update is a new
-subscription for the old one, in the order that `resubscribe` names. The id that a user knows stays; the ids
-underneath change.
+subscription for the old one, in the order of `resubscribe`. The user's id stays; the ids on the wire change.
 """
 
 from __future__ import annotations
@@ -58,13 +57,12 @@ if TYPE_CHECKING:
 
 class ClientSession:
     """One client. `publisher` identifies its events and must be new whenever the client has lost its state,
-    or `first_sequence` above all numbers it had before; a repetition of events has their old numbers.
-    `clock_ns` of its calls is the time of a clock that never jumps; validity periods are by it.
+    or `first_sequence` above all earlier numbers; repeated events have their old numbers. `clock_ns` of calls
+    is by a monotonic clock, which validity periods use.
 
-    `routing` and `resubscribe` ("subscribe-first" or "unsubscribe-first") say how updates travel; `engine`
-    names the engine that evaluates filters again, and `evaluator` asks the named operators that these call.
-    Raises `ValueError` for another routing or order.
-    """
+    `routing` and `resubscribe` ("subscribe-first" or "unsubscribe-first") are how updates travel; `engine`
+    evaluates filters again, and `evaluator` the named operators that these call. Raises `ValueError` for
+    another routing or order."""
 
     def __init__(
         self,
@@ -96,25 +94,22 @@ class ClientSession:
         self.evaluator = evaluator or Evaluator()
         self.evaluator.on_fault = self._note_fault
         self._undecided: dict[str, Notice] = {}
-        """By operator, what it has not answered here since `take_notices`."""
+        """By operator, its undecided events since `take_notices`."""
         self._reception = Reception(engine, self.evaluator)
         self._reaching: dict[int, tuple[int, int]] = {}
-        """Updates without gaps that have not settled: of each subscription the epoch of the last and the time
-        of the first, in order of epochs.
-        """
+        """By subscription, unsettled updates without gaps: the epoch of the last and the time of the first,
+        in order of epochs."""
 
     # --- publishing -----------------------------------------------------------------------------------------
 
     def advertise(
         self, event_type: EventType, filter: Filter | None = None, *, report_listeners: bool = False
     ) -> list[Message]:
-        """Announce events of this type, those that `filter` accepts; nothing to send if that was done.
+        """Announce events of this type that `filter` accepts; nothing to send if that was done.
 
-        Another filter replaces the earlier one. More attributes widen the type; those advertised before stay.
-        With `report_listeners` the broker sends `ListenersReport`. `EventTypeError` where an attribute was
-        advertised with another kind, `VariableError` for a filter with variables, `FilterError` for one that
-        calls named operators.
-        """
+        Another filter replaces the earlier one. More attributes widen the type. With `report_listeners` the
+        broker sends `ListenersReport`. `EventTypeError` if an attribute was advertised with another kind,
+        `VariableError` for a filter with variables, `FilterError` for one that calls named operators."""
         if filter is not None and filter.variables:
             raise VariableError(f"advertisement of {event_type.name} with {filter}: expected no variables")
         if filter is not None and filter.calls:
@@ -137,7 +132,7 @@ class ClientSession:
         return [message]
 
     def unadvertise(self, type_name: str) -> list[Message]:
-        """Take an advertisement back; `EventTypeError` if there is none."""
+        """Withdraw an advertisement; `EventTypeError` if there is none."""
         if type_name not in self._advertised:
             raise EventTypeError(
                 f"event type {type_name!r} is not advertised here; {self._list_advertised()}"
@@ -148,20 +143,18 @@ class ClientSession:
 
     @property
     def advertised(self) -> Mapping[str, Advertise]:
-        """By type, the newest advertisement that was not refused or taken back."""
+        """By type, the newest advertisement that was not refused or withdrawn."""
         return self._advertised
 
     def publishable(self, type_name: str) -> EventType | None:
-        """The schema for new events of an advertised type, until a widening has taken effect the one before;
-        None for a type that is not advertised.
-        """
+        """The schema for new events of an advertised type, the earlier one until a widening has taken effect;
+        None if not advertised."""
         known = self._accepted.get(type_name) or self._advertised.get(type_name)
         return None if known is None else known.event_type
 
     def publish(self, batch: EventBatch) -> Publish:
         """The batch under this publisher's name, numbered on from the last; `EventError` if its attributes
-        are not advertised.
-        """
+        are not advertised."""
         known = self._advertised.get(batch.event_type.name)
         if known is None or not known.event_type.includes(batch.event_type):
             raise EventError(
@@ -188,9 +181,8 @@ class ClientSession:
     ) -> tuple[int, list[Message]]:
         """A new subscription: its id, and what to send. `VariableError` for values that do not fit.
 
-        Values may be motions (`motion.py`); those without a beginning begin at `now_ns`. With `valid_for_ns`
-        it ends after that time unless it is renewed.
-        """
+        Values may be motions (`motion.py`), which begin at `now_ns` by default. With `valid_for_ns` it ends
+        after that time unless renewed."""
         subscription = ClientSubscription(self._next_id, filter, self._checked(filter, values or {}, now_ns))
         if valid_for_ns:
             subscription.ends_ns = clock_ns + valid_for_ns
@@ -206,13 +198,12 @@ class ClientSession:
         self, filter: Filter, values: Mapping[str, object] | None = None, *, enters: Filter | None = None
     ) -> tuple[int, list[Message]]:
         """A new subscription whose reader is a view (`view_reader.py`): brokers send the last events of keys,
-        now and with each update, and the next event of each key that they have sent. Where keys `enters` by
-        another filter, they leave by `filter`.
+        now and with each update, and the next event of each key that they have sent. With `enters`, keys
+        enter by that filter and leave by `filter`.
 
-        `FilterError` for a type without a key, for calls of named operators, under routing static, and for
-        keys that enter by what `filter` does not accept; `VariableError` for values that do not fit or move
-        by themselves.
-        """
+        `FilterError` for a type without a key, for calls of named operators, under routing static, and if
+        `enters` accepts what `filter` does not; `VariableError` for values that do not fit or move by
+        themselves."""
         name = filter.event_type.name
         if filter.event_type.key is None:
             raise FilterError(f"a view of event type {name} without a key: expected one with a key")
@@ -237,16 +228,14 @@ class ClientSession:
             raise
 
     def lost(self, type_name: str) -> None:
-        """Events of a type were dropped: the next update of each of its views asks for all that is inside."""
+        """Events of a type were dropped: the next update of each of its views requests all that is inside."""
         for uid in self._reception.in_views:
             subscription = self._subscriptions[uid]
             if subscription.filter.event_type.name == type_name:
                 subscription.last_epoch = 0
 
     def view_epoch(self, subscription_id: int) -> int:
-        """The newest epoch that has asked for what is inside of a view, 0 after its end; its Answered says
-        that all has come.
-        """
+        """The epoch of a view's newest request, 0 after its end; once Answered, all inside has arrived."""
         return self._reception.in_views.get(subscription_id, 0)
 
     def view_anew(self, subscription_id: int) -> int:
@@ -259,9 +248,8 @@ class ClientSession:
                 raise VariableError(f"variable ${name} of a view: value {value}, expected one without a rate")
 
     def adopt(self, message: Subscribe, clock_ns: int = 0) -> None:
-        """A subscription of an earlier process, as the broker has kept it in a durable session. It stands;
-        `sync` sends it again.
-        """
+        """Add a subscription of an earlier process, which the broker has kept in a durable session; `sync`
+        repeats it."""
         values = self._checked(message.filter, message.values, 0)
         subscription = ClientSubscription(message.subscription_id, message.filter, values)
         if message.valid_for_ns:
@@ -282,14 +270,12 @@ class ClientSession:
         traceparent: str = "",
         clock_ns: int = 0,
     ) -> list[Message]:
-        """New values for some variables, in force here from now on; nothing to send if none of them differs.
+        """New values for some variables, in force here from now on; nothing to send if none differs.
 
-        With `since_ns`, the time by the clock that stamps events, the update is without gaps: what has
-        entered the overlay since and only the new values match comes as well, as far as brokers have it.
-
+        With `since_ns`, the time by the clock that stamps events, the update is without gaps: events that
+        entered the overlay since and only the new values match come as well, as far as brokers have them.
         Raises `SubscriptionError` for an unknown or cancelled subscription, `VariableError` for values that
-        do not fit.
-        """
+        do not fit."""
         subscription = self._known(subscription_id)
         checked = self._checked(subscription.filter, values, now_ns, partial=True)
         changed = {name: value for name, value in checked.items() if subscription.values[name] != value}
@@ -327,24 +313,22 @@ class ClientSession:
         """The last message sent is an update without gaps."""
         uid = subscription.uid
         if uid not in self._reception.recent:
-            # To a broker a re-subscription is another subscription, which has had nothing yet.
+            # To a broker a re-subscription is another subscription, without any events yet.
             watermarks = self._reception.types[subscription.filter.event_type.name].watermarks
             self._reception.recent[uid] = Recent(watermarks.sequences if self.routing == "static" else None)
         _, first_ns = self._reaching.pop(uid, (0, since_ns))
         self._reaching[uid] = self.epoch, min(first_ns, since_ns)
 
     def renew(self, subscription_id: int, valid_for_ns: int, clock_ns: int) -> list[Message]:
-        """A subscription ends when so much time has passed from now on, whatever was said before.
-        `SubscriptionError` for an unknown, cancelled or expired one.
-        """
+        """The subscription ends when so much time has passed from now on. `SubscriptionError` for an unknown,
+        cancelled or expired one."""
         subscription = self._known(subscription_id)
         subscription.ends_ns = clock_ns + valid_for_ns
         return [Update(self._next_epoch(), subscription.wire_id, {}, valid_for_ns=valid_for_ns)]
 
     def expire(self, clock_ns: int) -> list[int]:
-        """Drop the subscriptions that have ended, for a broker that does not know this session or has lost it
-        (`sync`); their ids. Else the broker says so.
-        """
+        """Drop ended subscriptions and return their ids, before `sync`; on a resumed session the broker sends
+        Expired."""
         ended = [
             each
             for each in self._subscriptions.values()
@@ -359,8 +343,7 @@ class ClientSession:
         self._reception.expired[subscription.uid] = subscription
 
     def forget_expired(self, subscription_id: int) -> None:
-        """All that had come for a subscription before the end of its period is handed out. To be called for
-        each that has ended."""
+        """Call for each expired subscription once all its earlier events are handed out."""
         self._reception.expired.pop(subscription_id, None)
 
     def ends_ns(self, subscription_id: int) -> int | None:
@@ -383,18 +366,14 @@ class ClientSession:
         return messages
 
     def unsubscribe(self, subscription_id: int) -> list[Message]:
-        """Cancel a subscription: nothing is delivered to it any more. `SubscriptionError` for an unknown
-        one.
-        """
+        """Cancel a subscription: nothing more is delivered to it. `SubscriptionError` for an unknown one."""
         subscription = self._known(subscription_id)
         message = Unsubscribe(self._next_epoch(), subscription.wire_id)
         self._remove(subscription, self.epoch)
         return [message]
 
     def widen(self, event_type: EventType) -> None:
-        """Hand out more attributes of a type that this client subscribes to. `EventTypeError` where one has
-        another kind.
-        """
+        """Hand out more attributes of a subscribed type. `EventTypeError` if one has another kind."""
         subscribed = self._reception.types.get(event_type.name)
         if subscribed is not None:
             subscribed.widen(event_type)
@@ -402,26 +381,25 @@ class ClientSession:
                 subscribed.widened.append(event_type)
 
     def _narrow(self, type_name: str) -> None:
-        """A subscription was refused: its schema may have an attribute with another kind than the overlay."""
+        """A subscription was refused: its schema may have an attribute of another kind than the overlay."""
         subscribed = self._reception.types.get(type_name)
         if subscribed is not None:
             schemas = dict.fromkeys(s.filter.event_type for s in self._subscriptions.values())
             subscribed.narrow(schema for schema in schemas if schema.name == type_name)
 
     def event_type(self, name: str) -> EventType | None:
-        """The event type of this name, as a subscription or an advertisement here has it."""
+        """The event type of this name, as subscribed to or advertised here."""
         subscribed, advertised = self._reception.types.get(name), self._advertised.get(name)
         if subscribed is not None:
             return subscribed.event_type
         return None if advertised is None else advertised.event_type
 
     def values(self, subscription_id: int) -> dict[str, Scalar]:
-        """The newest values of a subscription's variables."""
         return dict(self._known(subscription_id).values)
 
     @property
     def subscriptions(self) -> Mapping[int, Filter]:
-        """The filters of the subscriptions by their ids; `values` has their values."""
+        """The filters by subscription id."""
         return {subscription.uid: subscription.filter for subscription in self._subscriptions.values()}
 
     def has_subscription(self, subscription_id: int) -> bool:
@@ -454,11 +432,9 @@ class ClientSession:
     # --- after a broker has lost its state ------------------------------------------------------------------
 
     def sync(self, clock_ns: int = 0) -> list[Message]:
-        """Everything that holds, for a broker that does not know this session or has lost it.
-
-        To be sent on every connection that does not resume an earlier one. What was not settled yet settles
-        with it; updates without gaps reach back to their calls again.
-        """
+        """Everything that holds, for a broker that does not have this session: send it on every connection
+        that does not resume an earlier one. What has not settled settles with it; updates without gaps reach
+        back to their calls again."""
         messages: list[Message] = [SyncBegin()]
         for name, earlier in self._advertised.items():
             advertise = self._advertised[name] = replace(earlier, epoch=self._next_epoch())
@@ -469,8 +445,8 @@ class ClientSession:
                 _, since_ns = self._reaching[subscription.uid]
                 messages.append(Update(self._next_epoch(), subscription.wire_id, {}, since_ns))
         self._resynchronised = self._next_epoch()
-        # A broker that has kept the session has what is not repeated until the end: under routing static
-        # that is the old subscription of one whose values have changed.
+        # A broker that has kept the session keeps what is not repeated until the end: under routing static,
+        # old subscriptions of updated ones.
         self._reception.resynchronise(self._resynchronised)
         messages.append(SyncEnd(self._resynchronised))
         return messages
@@ -478,11 +454,11 @@ class ClientSession:
     # --- what the broker sends ------------------------------------------------------------------------------
 
     def receive(self, message: Message) -> list[ClientAction]:
-        """Take in one message of the broker; what it means, in order."""
+        """Handle one message of the broker; returns what it means, in order."""
         if isinstance(message, Deliver):
             return [*self.shares(message)]
         if isinstance(message, Acknowledge):
-            # An epoch from before a resynchronisation takes effect once everything was sent again.
+            # Epochs from before a resynchronisation take effect once everything was sent again.
             if self.settled < message.epoch <= self.epoch and message.epoch >= self._resynchronised:
                 self.settled = message.epoch
                 while self._reaching:
@@ -521,16 +497,16 @@ class ClientSession:
             if subscription is None:
                 pass
             elif subscription.born == message.epoch:
-                self._remove(subscription, self.epoch + 1)  # some may have matched at this very epoch
+                self._remove(subscription, self.epoch + 1)  # events may have matched at this very epoch
                 self._narrow(subscription.filter.event_type.name)
             elif message.status == "NOT_FOUND" and subscription.ends_ns and message.epoch > subscription.born:
                 subscription.ends_ns = 0  # its Expired is on its way, or lost if the session is
             elif uid in self._reception.in_views:
-                subscription.last_epoch = 0  # the broker goes by bounds that are not those of the view
+                subscription.last_epoch = 0  # the broker's bounds differ from the view's
         elif message.epoch > self.settled:
             known = self._advertised.get(message.type_name)
             if known is not None and known.epoch == message.epoch:
-                # Brokers that accepted it before another refused it remove it, too.
+                # Brokers that accepted it before another refused it must remove it, too.
                 accepted = self._accepted.pop(message.type_name, None)
                 if accepted is None:
                     actions += [Transmit(m) for m in self.unadvertise(message.type_name)]
@@ -551,23 +527,19 @@ class ClientSession:
         return [] if matches is None else matches.divided()
 
     def matches(self, message: Deliver) -> Matches | None:
-        """What `receive` returns for a Deliver, undivided: the cost does not grow with the subscriptions it
-        is for. Use one or the other for a message. None if no subscription has its event type any more.
-        """
+        """As `shares`, undivided: the cost does not grow with the subscriptions it is for. Call only one of
+        both for a message. None if no subscription has its event type any more."""
         return self._reception.matches(message, self.epoch)
 
     def strict(self, matches: Matches) -> Matches:
-        """Of matches that have waited, the pairs that hold on the newest values (STRICTNESS), also of
-        subscriptions that have ended with their period since (`forget_expired`). Called when they are handed
-        out.
-        """
+        """When handing out waiting matches: the pairs that hold on the newest values (STRICTNESS), also of
+        expired subscriptions (`forget_expired`)."""
         return self._reception.strict(matches, self.epoch)
 
     def strict_reader(self, subscription_id: int) -> Callable[[EventBatch, int], Int64s | None]:
-        """As `strict`, for events that matched one subscription at an epoch of this session: the rows that
-        match now, None where all do. The cost does not grow with the other subscriptions. After the end of
-        the subscription it answers by the last values. `SubscriptionError` for an unknown one.
-        """
+        """As `strict`, for events that matched one subscription at an epoch of this session: the matching
+        rows, None for all, by its last values after its end. The cost does not grow with other subscriptions.
+        `SubscriptionError` for an unknown one."""
         subscription = self._known(subscription_id)
 
         def strict_rows(batch: EventBatch, epoch: int) -> Int64s | None:
@@ -579,7 +551,7 @@ class ClientSession:
         return strict_rows
 
     def enter_reader(self, subscription_id: int) -> Callable[[EventBatch], Int64s] | None:
-        """The rows of a batch that match what the keys of a view enter by; None where that is its filter."""
+        """The rows of a batch by which keys of a view enter; None if that is its filter."""
         enters = self._known(subscription_id).enters
         return None if enters is None else lambda batch: self._reception.strict_rows(enters, batch)
 
@@ -590,13 +562,11 @@ class ClientSession:
 
     @property
     def has_notices(self) -> bool:
-        """Whether `take_notices` has something to return."""
         return bool(self._undecided)
 
     def take_notices(self) -> list[Notice]:
-        """The operators that have not answered here since the last call, each with the subscriptions that
-        call it: these get no events that only it could decide.
-        """
+        """Operators with undecided events since the last call, each with the subscriptions that call it,
+        which do not get these events."""
         notices = []
         for operator, notice in self._undecided.items():
             callers = [
@@ -623,9 +593,8 @@ class ClientSession:
 
 
 def _check_leave(leaves: Filter, enters: Filter, given: Mapping[str, object]) -> None:
-    """`FilterError` where keys may enter a view by what they leave it by, with values that are given for its
-    variables; `VariableError` for these.
-    """
+    """`FilterError` if `enters` accepts events that `leaves` does not, with these values; `VariableError` for
+    invalid ones."""
     unknown = [name for name in enters.variables if name not in leaves.variables]
     if unknown:
         raise FilterError(f"leave {str(leaves)!r}: expected the variable ${unknown[0]} of the filter in it")

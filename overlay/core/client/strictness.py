@@ -1,13 +1,11 @@
 """STRICTNESS (Jayaram et al., Fig. 5 line 10): before an event is handed out, its filter is evaluated again
 on the newest values.
 
-One columnwise evaluation serves all who read: the session when a Deliver arrives, a subscription's iterators
-and the undivided stream when they hand out what has waited. Invariant: `match` answers for the newest values
-of every subscription that was put and not discarded; variables that move by themselves have their value at
-the time when the events entered the overlay. A pair whose residue no operator decides does not match. Calls
-that were answered before, here or at a broker, are not asked again: answers stay in the batch. So an operator
-with state is asked once about an event, whichever way it is read.
-"""
+One columnwise evaluation serves all readers: the session when a Deliver arrives, a subscription's iterators
+and the undivided stream when they hand out what has waited. Invariant: `match` uses the newest values of
+every subscription that was put and not discarded, of moving variables at the event's ingress time. A pair
+with an undecided residue does not match. Results stay in the batch, so no call is evaluated again, and an
+operator with state sees an event once, whichever way it is read."""
 
 from __future__ import annotations
 
@@ -38,15 +36,13 @@ _FEW = 16
 
 @dataclass(slots=True, eq=False)
 class ClientSubscription:
-    """A subscription as its user knows it.
+    """A subscription of a user.
 
-    `wire_id` is the id that the broker knows, `born` the epoch of its Subscribe, `changed` that of its newest
-    values, `last_epoch` that of a view's newest message, 0 where events after it may have been dropped;
-    `anew` is that of the newest update after such a loss, by whose Answered all inside has come again.
-    `enters`, of a view that keys leave by another filter than they enter by, is what they enter by.
-    `strictness` evaluates this subscription alone; a reader of its own creates it when it needs one.
-    `ends_ns` is when its validity period is over, by the clock of the session's calls, None for never.
-    """
+    `wire_id` is the broker's id; `born` the epoch of its Subscribe, `changed` of its newest values,
+    `last_epoch` of a view's newest message, 0 if later events may have been dropped; `anew` of the newest
+    update after such a loss, whose Answered ends what is sent again. `enters` is the narrower filter by which
+    keys enter a view, if any. `strictness`, of this subscription alone, is created by a reader that needs it.
+    `ends_ns` is by the clock of the session's calls, None for never."""
 
     uid: int
     filter: Filter
@@ -75,7 +71,7 @@ class Strictness:
         create = partial(Matching, engine, few=_FEW)
         self._matching = OperatorMatching(create, event_type, evaluator, reads=True)
         self.moving: dict[int, ClientSubscription] = {}
-        """Those of which some variable moves by itself, so that no broker's match is final."""
+        """Subscriptions with moving variables, for which no broker's match is final."""
         self.has_calls = False
         """Whether a filter calls a named operator, so that matching adds results to a batch."""
 
@@ -83,11 +79,10 @@ class Strictness:
         return len(self._matching)
 
     def widen(self, event_type: EventType) -> None:
-        """Take subscriptions and events of this schema from now on."""
         self._matching.widen(event_type)
 
     def put(self, subscription: ClientSubscription) -> None:
-        """Add a subscription, or give it its new values."""
+        """Add a subscription, or apply its new values."""
         if moves(subscription.values):
             self.moving[subscription.uid] = subscription
         else:
@@ -101,9 +96,8 @@ class Strictness:
         self.has_calls = self._matching.calls
 
     def match(self, batch: EventBatch, among: tuple[Int64s, Int64s] | None = None) -> tuple[Int64s, Int64s]:
-        """The pairs (row, subscription id) that match, in order of rows, then of ids. Of subscriptions with
-        calls only the pairs `among` these may be among them, if there are any.
-        """
+        """The pairs (row, subscription id) that match, in order of rows, then of ids. With `among`, of
+        subscriptions with calls only these pairs."""
         self._move(batch)
         offsets, ids, _ = self._matching.decide(EventPoints(batch), among)
         return np.repeat(np.arange(len(batch)), np.diff(offsets)), ids
@@ -114,6 +108,6 @@ class Strictness:
         return np.flatnonzero(self._matching.match(EventPoints(batch)).any())
 
     def _move(self, batch: EventBatch) -> None:
-        """Give what moves by itself its values at the time of a batch."""
+        """Set moving variables to their values at the time of a batch."""
         for subscription in self.moving.values():
             self._matching.put(_at(subscription, batch.ingress_ns), 0)

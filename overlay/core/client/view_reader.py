@@ -1,14 +1,13 @@
 """What is inside of a view, how that changes, and what waits for its reader, without I/O.
 
-*State.* The events of a view arrive in an order that keeps that of each key, but for repetitions, which are
-dropped. Each arrival, and each move of the bounds, gives *changes*: a batch and a code for each of its
-events. Invariant: what was entered and has not left is inside, each key once. Where keys enter by a narrower
-filter than they leave by, what matches the wider one alone is kept *hidden* until it enters.
+*State.* The events of a view arrive in an order that keeps each key's, except for repetitions, which are
+dropped. Each arrival, and each move of the bounds, gives *changes*: a batch and a code per event. Invariant:
+what was entered and has not left is inside, each key once. Where keys enter by a narrower filter than they
+leave by, what only the wider one matches is *hidden* until it enters.
 
-*Reader.* What has arrived or happened is applied to the state in one order, when it is read: events under the
-newest values. Invariant: credit for events is granted again once they are applied, and what was applied and
-not read is bounded (`ViewState.net`).
-"""
+*Reader.* Arrivals and moves are applied in order, when the state is read: events under the newest values.
+Invariant: credit for events is granted again once they are applied, and what was applied and not read is
+bounded (`ViewState.net`)."""
 
 from __future__ import annotations
 
@@ -35,29 +34,27 @@ if TYPE_CHECKING:
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 Inside = Callable[[EventBatch], Bools]
-"""Which events of a batch match the newest values."""
+"""bool[events]: which match the newest values."""
 
 ENTER, CHANGE, LEAVE = 0, 1, 2
 KINDS = ("enter", "change", "leave")
 MAX_KEYS = 1 << 20
 _MAX_LEFT = 1 << 16
-"""Keys of which it is known with what they have left."""
+"""Keys whose last departure is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The event `batch[i]` enters, changes or leaves, as `codes[i]` says. That of a key that leaves is the
-    one that is outside, or where the bounds have moved, the last one inside.
-    """
+    """The event `batch[i]` enters, changes or leaves, by `codes[i]`. For a key that leaves it is the one
+    outside, or if the bounds have moved, the last one inside."""
 
     batch: EventBatch
     codes: npt.NDArray[np.int8]
 
 
 class ViewState:
-    """The keys inside of one view. `inside` evaluates its filter under the newest values, `enters` what keys
-    enter by, where that is another.
-    """
+    """The keys inside of one view. `inside` evaluates its filter under the newest values, `enters` the filter
+    by which keys enter, if another."""
 
     def __init__(
         self,
@@ -70,29 +67,27 @@ class ViewState:
         self.event_type, self.max_keys = event_type, max_keys
         self._key = event_type.key
         self._inside = inside
-        # Two dicts in one order, not one of pairs: these would have the garbage collector look at every key.
+        # Two dicts in one order, not one of pairs, which the garbage collector would visit.
         self._events: dict[object, EventBatch] = {}
         self._rows: dict[object, int] = {}
         self._enters = enters
         self._hidden: set[object] = set()
         self._unconfirmed: set[object] = set()
         self._left: dict[object, tuple[str, int]] = {}
-        """By key, publisher and number of the event with which it has left, the newest last: a broker to
-        which the client has moved may be behind, and know an older one as the last of the key."""
+        """By key, publisher and number of the event with which it left, the newest last: after a move of the
+        client, the new broker may be behind and send an older one as the last."""
         self._watermarks = Watermarks()
-        """What is not newer than these may be inside already."""
+        """Events that are not newer may be inside already."""
 
     def __len__(self) -> int:
-        """The keys inside, and hidden ones."""
+        """The keys inside, hidden ones included."""
         return len(self._events)
 
     def arrived(self, batch: EventBatch, *, replayed: bool, departed: bool) -> list[Changes]:
-        """Events have arrived: the last ones of their keys, or the next ones of keys of which no more comes.
-
-        `CapacityError` where the view has more keys than it may.
-        """
+        """The last events of their keys have arrived, or if `departed` their next and for now last ones.
+        `CapacityError` beyond `max_keys`."""
         keys = self._keys_of(batch)
-        if len(set(keys)) < len(keys):  # in order: what comes first of a key is applied first
+        if len(set(keys)) < len(keys):  # in order, one event per key
             parts = batch.slice(0, len(keys) // 2), batch.slice(len(keys) // 2)
             changes = (self.arrived(part, replayed=replayed, departed=departed) for part in parts)
             return [each for part in changes for each in part]
@@ -123,7 +118,7 @@ class ViewState:
         return [Changes(batch.take(changed), codes[changed])] if len(changed) else []
 
     def moved(self) -> list[Changes]:
-        """The bounds have moved: what is not inside any more leaves."""
+        """The bounds have moved: what is outside now leaves."""
         keys = list(self._events)
         if not keys:
             return []
@@ -135,11 +130,11 @@ class ViewState:
         return _changes(held, left, LEAVE) + _changes(held, entered, ENTER)
 
     def unconfirm(self) -> None:
-        """The broker sends anew what is inside; `confirmed` says when that has come."""
+        """The broker sends again what is inside, up to `confirmed`."""
         self._unconfirmed = set(self._events)
 
     def confirmed(self) -> list[Changes]:
-        """What is inside has been sent anew: what was not among it leaves."""
+        """What is inside was sent again: the rest leaves."""
         gone, self._unconfirmed = self._unconfirmed, set()
         if not gone:
             return []
@@ -151,9 +146,7 @@ class ViewState:
         return _changes(held, left & told, LEAVE)
 
     def net(self, queued: Sequence[Changes]) -> list[Changes]:
-        """What changes that nobody was told of make together, in their order: of each key none, one, or a
-        leave and an enter.
-        """
+        """Unread changes combined, in order: of each key none, one, or a leave and an enter."""
         first: dict[object, tuple[int, int]] = {}
         last: dict[object, tuple[int, int]] = {}
         for place, changes in enumerate(queued):
@@ -185,7 +178,7 @@ class ViewState:
         return batch
 
     def _batch(self) -> EventBatch:
-        """What is kept, an event per key in the order of `_events`."""
+        """Hidden events included, in the order of `_events`."""
         event_type = self.event_type
         if not self._events:
             return EventBatch(event_type, pa.RecordBatch.from_pylist([], event_type.arrow_schema))
@@ -205,9 +198,8 @@ class ViewState:
     def _uncover(
         self, batch: EventBatch, keys: list[object], held: Bools, inside: Bools, left: Bools
     ) -> tuple[Bools, Bools]:
-        """Which keys were shown before, and which of these events are told. What stays inside is hidden
-        until it enters, what has left is hidden no longer.
-        """
+        """Which keys were shown before, and which of these events to report. What stays inside is hidden
+        until it enters, and what has left is no longer hidden."""
         if self._enters is None:
             return held, np.ones(len(keys), np.bool_)
         shown = held & ~_among(keys, self._hidden)
@@ -217,7 +209,7 @@ class ViewState:
         return shown, shown | entered
 
     def _known(self, batch: EventBatch, keys: list[object]) -> Bools:
-        """Events that are inside already, or older than what is: of an answer, or sent again."""
+        """bool[events]: inside already, or older than what is: from an answer, or sent again."""
         known = np.zeros(len(keys), np.bool_)
         numbers: dict[int, npt.NDArray[np.int64]] = {}
         for i, (key, sequence) in enumerate(zip(keys, batch.sequences().tolist(), strict=True)):
@@ -233,7 +225,6 @@ class ViewState:
         return known
 
     def _note_left(self, batch: EventBatch, keys: list[object], rows: Int64s) -> None:
-        """Keys have left with these events of a batch."""
         for key, number in zip(keys, batch.sequences()[rows].tolist(), strict=True):
             self._left.pop(key, None)
             self._left[key] = batch.publisher, number
@@ -264,12 +255,10 @@ class ViewState:
 
 
 def _among(keys: list[object], some: Container[object]) -> Bools:
-    """Which keys are among some."""
     return np.fromiter(map(some.__contains__, keys), np.bool_, len(keys))
 
 
 def _mask(rows: Int64s, count: int) -> Bools:
-    """Which of so many events are these rows."""
     mask = np.zeros(count, np.bool_)
     mask[rows] = True
     return mask
@@ -285,7 +274,7 @@ def _changes(held: EventBatch, rows: Bools, code: int) -> list[Changes]:
 
 
 _WAITING = 1024
-"""Events of changes that wait before they are told together."""
+"""Unread events of changes before they are combined."""
 
 
 class _Signal(Enum):
@@ -295,9 +284,8 @@ class _Signal(Enum):
 
 
 class ViewReader:
-    """The reader of the subscription of a view. `next`, `apply` and `batch` raise `CapacityError` where more
-    than `max_keys` keys are inside.
-    """
+    """The reader of a view's subscription. `next`, `apply` and `batch` raise `CapacityError` if more than
+    `max_keys` keys are inside."""
 
     def __init__(self, session: ClientSession, subscription_id: int, max_keys: int = MAX_KEYS) -> None:
         self.session, self.id = session, subscription_id
@@ -310,15 +298,14 @@ class ViewReader:
         self._changes: deque[Changes] = deque()
         self._together_at = _WAITING
         self._anew_until = 0
-        """The epoch by whose Answered a broker that had lost the session, or events of it, has sent all that
-        is inside; 0 for none."""
+        """The epoch whose Answered ends what is sent again after a loss, 0 for none."""
         self._lost_until = 0
-        """That of the newest update after a loss."""
+        """The epoch of the newest update after a loss."""
 
     # --- what happens, in order -----------------------------------------------------------------------------
 
     def arrived(self, share: DeliverTo, done: Callable[[], None]) -> None:
-        """Events have arrived; `done` is called once they are applied."""
+        """`done` is called once the events are applied."""
         self._waiting.append((share, done))
 
     def moved(self) -> None:
@@ -330,7 +317,7 @@ class ViewReader:
         self._signal(_Signal.MOVED)
 
     def begun_anew(self) -> None:
-        """The broker has lost the session, and was sent it again: it sends what is inside again."""
+        """The broker had lost the session, and sends what is inside again."""
         self._anew_until = self.session.view_epoch(self.id)
         self._signal(_Signal.RESET)
 
@@ -353,21 +340,19 @@ class ViewReader:
 
     @property
     def waiting(self) -> int:
-        """How much has arrived, or happened, and was not applied."""
         return len(self._waiting)
 
     # --- reading --------------------------------------------------------------------------------------------
 
     def next(self) -> Changes | None:
-        """The next changes, None where nothing waits that makes some."""
+        """The next changes, None if what waits makes none."""
         while not self._changes and self._waiting:
             self._apply_next()
         return self._changes.popleft() if self._changes else None
 
     def batch(self) -> EventBatch:
-        """What is inside by all that has arrived, an event per key; its changes still wait. Where many wait,
-        those of a key become one, or a leave and an enter.
-        """
+        """What is inside by all that has arrived, an event per key; its changes stay unread, combined where
+        many."""
         self.apply()
         self._widen()
         return self.state.batch()

@@ -1,9 +1,8 @@
 """One broker's part of `covey explain` and `covey follow`. Read-only.
 
 `explain` evaluates one subscription, a client's or a neighbour's slot, on an event, and returns the slots at
-neighbours that cover it. `follow` returns what the broker did with an event that its ring still has
-(`routing/ring.py`). Cost: one pass over the neighbours; of `follow` one over the ring.
-"""
+neighbours that cover it. `follow` returns what the broker did with an event in its ring (`routing/ring.py`).
+Cost: one pass over the neighbours, for `follow` over the ring."""
 
 from __future__ import annotations
 
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedCalls:
-    """The truth of each call of a filter for one event, a sentence each. An event whose residue is
-    `undecided` is passed on.
-    """
+    """The truth of each call of a filter for an event, a sentence each. An `undecided` event is passed on."""
 
     sentences: list[str]
     matches: bool
@@ -48,9 +45,8 @@ def explain_calls(
     values: Mapping[str, Scalar],
     event: Mapping[str, object],
 ) -> ExplainedCalls:
-    """Ask the operators that a filter with calls names about one event, as this broker would. Accounts and
-    notices do not change.
-    """
+    """Evaluate the calls of a filter on one event, as this broker would, without changing accounts and
+    notices."""
     faults: dict[str, Fault] = {}
 
     def note(fault: Fault) -> None:
@@ -82,10 +78,8 @@ _LISTED_IDS = 20
 def explain(
     broker: Broker, interface: str, subscription_id: int, event: Mapping[str, object], now_ns: int
 ) -> dict[str, Any]:
-    """How this broker evaluates an event for a subscription, as plain values that JSON can hold.
-
-    Raises `SubscriptionError` for an unknown interface or subscription, `EventError` for an invalid event.
-    """
+    """How this broker evaluates an event for a subscription, as values for JSON. Raises `SubscriptionError`
+    for an unknown interface or subscription, `EventError` for an invalid event."""
     peer = broker.tables.peers.get(interface)
     interest = None if peer is None else peer.subscriptions.get(subscription_id)
     if peer is None or interest is None:
@@ -142,16 +136,13 @@ def explain(
 
 
 def _some(ids: Collection[int]) -> str:
-    """The first ids, and how many more there are."""
     first = ", ".join(map(str, islice(ids, _LISTED_IDS)))
     more = f" and {len(ids) - _LISTED_IDS:,} more" if len(ids) > _LISTED_IDS else ""
     return (first or "none") + more
 
 
 def failing(filter: Filter, values: Mapping[str, Scalar], event: Mapping[str, object]) -> list[str]:
-    """The predicates that an event fails, each as a sentence with its values; none if it matches. The filter
-    has no calls.
-    """
+    """The predicates of a filter without calls that an event fails, a sentence each; none if it matches."""
     if filter.matches(event, _of(filter, values)):
         return []
     failures = []
@@ -166,7 +157,6 @@ def failing(filter: Filter, values: Mapping[str, Scalar], event: Mapping[str, ob
 
 
 def _of(filter: Filter, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The values of a filter's variables."""
     return {name: values[name] for name in filter.variables}
 
 
@@ -200,9 +190,7 @@ def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dic
 
 
 def _answers(broker: Broker, type_name: str, answers: Mapping[int, tuple[bool, bool]]) -> dict[str, str]:
-    """What named operators have answered about an event, by call: of the first subscriptions that call
-    some.
-    """
+    """By call, what named operators have answered about an event, for the first subscriptions with calls."""
     shown: dict[str, str] = {}
     if not answers:
         return shown

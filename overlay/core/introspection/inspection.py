@@ -1,8 +1,7 @@
 """A broker's state for people (`render`) and for tools (`inspect`). Read-only.
 
 Invariant: a bounded listing costs at most `TOTAL` items whatever the broker stores, long texts counting as
-several, so that rendering it never delays events; what is left off is counted.
-"""
+several, so that it never delays events; items left off are counted."""
 
 from __future__ import annotations
 
@@ -28,14 +27,12 @@ MAX_LISTED = 1_000
 TOTAL = 2_000
 _LONGEST_TEXT = 2_000
 _ITEM_TEXT = 200
-"""How many characters of text cost as much as an item."""
+"""Characters of text that cost as much as an item."""
 
 
 class Listing:
-    """At most `listed` items of each list, and `TOTAL` of all; everything if it is None.
-
-    `left_off` has the number of items that were left off, by list.
-    """
+    """At most `listed` items of each list, and `TOTAL` of all; everything if None. `left_off` counts the
+    others by list."""
 
     def __init__(self, listed: int | None) -> None:
         self.listed = listed
@@ -43,7 +40,7 @@ class Listing:
         self._left = TOTAL
 
     def first(self, items: Iterable[T], count: int, name: str) -> Iterator[T]:
-        """The items of a list of `count` that are listed."""
+        """The listed ones of `count` items."""
         room = count if self.listed is None else min(count, self.listed)
         shown = 0
         for item in islice(items, room):
@@ -56,7 +53,6 @@ class Listing:
             self.left_off[name] = count - shown
 
     def text(self, text: str) -> str:
-        """The text, shortened where it is long."""
         if self.listed is None:
             return text
         self._left -= len(text) // _ITEM_TEXT
@@ -65,11 +61,10 @@ class Listing:
         return f"{text[:_LONGEST_TEXT]} ... ({len(text):,} characters)"
 
     def of(self, *names: str) -> dict[str, int]:
-        """What was left off of these lists, and forgets it."""
+        """Remove and return the counts left off of these lists."""
         return {name: self.left_off.pop(name) for name in names if name in self.left_off}
 
     def more(self, name: str, indent: str = "    ") -> list[str]:
-        """The line for what was left off of a list, if anything was."""
         return [f"{indent}and {count:,} more" for count in self.of(name).values()]
 
 
@@ -78,16 +73,15 @@ _LISTED_EPOCHS = 10
 
 
 def slot_text(slot: Slot) -> str:
-    """A slot's content, as text of the filter language."""
+    """As text of the filter language."""
     return str(slot.structure.substitute(slot.values)) or "true"
 
 
 def render(broker: Broker, listed: int | None = None) -> str:
     """Types, publishers, interest as trees of posets, and slots; one item per line.
 
-    At most `listed` items of each list and `listing.TOTAL` of all, with the number of further ones; all if it
-    is None. Neighbours are always listed. Cost: O(items listed + interfaces).
-    """
+    At most `listed` items of each list and `TOTAL` of all, with the number of further ones; all if None.
+    Neighbours are always listed. Cost: O(items listed + interfaces)."""
     listing = Listing(listed)
     tables = broker.tables
     lines = [f"broker {tables.broker_id}, routing {tables.routing}, engine {tables.engine}"]
@@ -123,7 +117,6 @@ def render(broker: Broker, listed: int | None = None) -> str:
 
 
 def _listed_peers(broker: Broker, listing: Listing) -> Iterator[Peer]:
-    """The neighbours, then clients."""
     peers = broker.tables.peers
     neighbours = peers.neighbours()
     yield from neighbours
@@ -132,7 +125,6 @@ def _listed_peers(broker: Broker, listing: Listing) -> Iterator[Peer]:
 
 
 def _origin(slot: Slot) -> str:
-    """The subscription that a slot is for, or the number of its roots."""
     root = slot.content.root if isinstance(slot.content, Bundle) and slot.content.size == 1 else slot.content
     if isinstance(root, Interest):
         return f"{root.interface}#{root.subscription_id}"
@@ -149,9 +141,8 @@ def _tree(poset: Poset, listing: Listing) -> list[str]:
 
 
 def _walk(poset: Poset, most: int | None) -> Iterator[tuple[Interest, int]]:
-    """The nodes of a poset with their depth, each behind its witness. At most `most` of each witness: no more
-    of them can be listed.
-    """
+    """Nodes with their depth, each behind its witness; at most `most` of each witness, since no more can be
+    listed."""
     stack = [(root, 0) for root in reversed(list(islice(poset.roots(), most)))]
     while stack:
         node, depth = stack.pop()
@@ -161,11 +152,8 @@ def _walk(poset: Poset, most: int | None) -> Iterator[tuple[Interest, int]]:
 
 
 def inspect(broker: Broker, listed: int | None = None) -> dict[str, Any]:
-    """State and counters as plain values that JSON can hold; ids are strings, as JSON's keys are.
-
-    `listed` as for `render`; `not_listed` has the numbers of items left off, by list. `interests` and
-    `slots_in_use` count all.
-    """
+    """State and counters as values for JSON, with ids as strings. `listed` as for `render`; `not_listed`
+    counts items left off, by list. `interests` and `slots_in_use` count all."""
     listing = Listing(listed)
     tables = broker.tables
     interfaces = {peer.name: _inspect_peer(broker, peer) for peer in _listed_peers(broker, listing)}

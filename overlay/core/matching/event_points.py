@@ -1,16 +1,13 @@
-"""Tests events against regions without an engine: one by one, or column by column.
+"""Tests events against regions without an engine: one by one, or column by column. Calls of named operators
+count as true (`matcher/evaluation` decides them).
 
-*One by one*: the values of a batch become points between the cuts of regions, lazily per attribute. A pair of
-an event and a region takes 0.3 µs and more, so this is for few of both (`matching.py`), and for the papers'
-matching by the poset (`baselines/poset_matching.py`).
+*One by one*: values become points between the cuts of regions, lazily per attribute. A pair of an event and a
+region takes 0.3 µs and more, so this is for few of both (`matching.py`), and for the papers' matching by the
+poset (`baselines/poset_matching.py`).
 
 *Column by column*, one mask of the batch per region: each attribute is ranked once, so a cut becomes a
-position by bisection, which is exact for every kind, and an interval one numpy comparison. 1,000 filters of
-three attributes take about 20 ms for a batch of 1,024 events.
-
-Calls of named operators count as true: what a filter calls is asked about the few events that are in its
-region (`matcher/evaluation`).
-"""
+position by bisection, exactly for every kind, and an interval one numpy comparison. 1,000 filters of three
+attributes take about 20 ms for a batch of 1,024 events."""
 
 from __future__ import annotations
 
@@ -38,9 +35,8 @@ Box = list[tuple[str, Any, Any]]
 
 
 class Walkable:
-    """A region prepared for walking: `box` has the outermost cuts per attribute of a single conjunction;
-    `is_box` if these define the region, calls apart.
-    """
+    """`box` has the outermost cuts per attribute of a single conjunction; `is_box` if these define the
+    region, calls apart."""
 
     __slots__ = ("box", "is_box", "region")
 
@@ -65,7 +61,7 @@ class EventPoints:
         self.batch = batch
         self._rows: Rows | None = None
         self.alone: dict[str, Any] = {}
-        """Where it is one event, those of its points that are known, by attribute."""
+        """The known points of a single event, by attribute."""
         self._over: EventPoints | None = None
         self._values: dict[str, list[Any]] = {}
         self._points: dict[str, list[Any]] = {}
@@ -74,7 +70,7 @@ class EventPoints:
         return self.batch.count
 
     def over(self, event_type: EventType) -> EventPoints:
-        """These events under another schema of their type, that of the filters they are tested against."""
+        """These events under the schema of the filters they are tested against."""
         if self.batch.event_type is event_type or self.batch.event_type == event_type:
             return self
         if self._over is None or self._over.batch.event_type != event_type:
@@ -88,7 +84,7 @@ class EventPoints:
         return self._rows
 
     def point(self, attribute: str) -> Any:
-        """The point of the only event, which `alone` has from now on."""
+        """The point of the only event; also sets it in `alone`."""
         batch = self.batch
         line = LINES[batch.event_type.attributes[attribute]]
         (value,) = batch.values(attribute)
@@ -135,7 +131,6 @@ class EventPoints:
         return rows
 
     def passing(self, atom: Predicate, rows: Rows) -> Rows:
-        """Those of the rows whose events satisfy an atom."""
         values = self._values_of(atom.attribute)
         operands = [operand.value for operand in atom.operands if isinstance(operand, Constant)]
         return [
@@ -149,7 +144,6 @@ class EventPoints:
         return values
 
     def points_of(self, attribute: str) -> list[Any]:
-        """The point of each event."""
         points = self._points.get(attribute)
         if points is not None:
             return points
@@ -162,7 +156,7 @@ class EventPoints:
 
 
 def around(boxes: Iterable[tuple[int, int, Box]], events: EventPoints) -> dict[int, int]:
-    """By uid the numbers of the boxes that the only event is in."""
+    """The numbers, by uid, of the boxes that the only event is in."""
     found: dict[int, int] = {}
     alone = events.alone
     for uid, number, box in boxes:
@@ -184,21 +178,19 @@ _EMPTY_BYTES = _ATTRIBUTE_BYTES = _ATOM_BYTES = 512
 _RANK_BYTES = 128
 """Of an event in one attribute: its value, its point and its rank, without the characters of strings."""
 _MOST_CHARACTERS = 64
-"""Of the constants of an atom whose mask is kept: 256 bytes of `_ATOM_BYTES` at the most."""
+"""Atoms with longer constants get no stored mask, so one takes at most 256 bytes of `_ATOM_BYTES`."""
 _Ranks = tuple[list[Any], npt.NDArray[np.int64]]
 
 
 class EventMasks:
-    """The events of one batch, by rank."""
-
     __slots__ = ("_atoms", "_events", "_none", "_ranks", "nbytes")
 
     def __init__(self, events: EventPoints) -> None:
         self._events = events
         self.nbytes = _EMPTY_BYTES
-        """About what this takes in memory besides the batch."""
+        """Approximate memory besides the batch."""
         self._none: Mask = np.zeros(len(events), np.bool_)
-        """Of all regions with an interval that no event is in."""
+        """Shared by all regions with an interval that no event is in."""
         self._ranks: dict[str, _Ranks] = {}
         self._atoms: dict[Predicate, Mask] = {}
 
@@ -207,7 +199,7 @@ class EventMasks:
         return self._events.batch.event_type
 
     def inside(self, region: Region) -> Mask:
-        """Which events lie in the region: bool[n_events]."""
+        """bool[n_events]"""
         if region.conjunctions is None:
             join = np.logical_and if region.every else np.logical_or
             mask: Mask = join.reduce([self.inside(part) for part in region.parts])

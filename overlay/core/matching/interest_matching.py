@@ -1,13 +1,12 @@
-"""What a broker requires of whatever matches events against the interest in one event type, and what becomes
-of the result of a match: the shares of its receivers, without a Python statement per event, and the results
-of named operators that travel with it.
+"""The interface of what matches events against the interest in one event type, and what becomes of the
+result: the shares of receivers, without a Python statement per event, and results of named operators that
+travel.
 
-`OperatorMatching` implements `InterestMatching` with engines. A `MatchingFactory` passed to the broker
-replaces that, as the measuring baseline `baselines/poset_matching.py` does.
+`OperatorMatching` implements `InterestMatching` with engines; a `MatchingFactory` passed to the broker
+replaces it, as the measuring baseline `baselines/poset_matching.py` does.
 
-Invariant: the batch of a message does not change, since both ends of a link count its bytes; matching adds
-results to a view of it (`opened`), and a message that leaves has a copy of those that travel (`sealed`).
-"""
+Invariant: the batch of a message does not change, since both ends of a link count its bytes. Matching adds
+results to a view of it (`opened`); a message that leaves has a copy of the travelling ones (`sealed`)."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ _NONE: Int64s = np.zeros(0, np.int64)
 
 
 Decided = tuple[Int64s, Int64s, tuple[Int64s, Int64s]]
-"""The matches of a batch, as offsets and ids that ascend within each event; then the pairs (row, id) of
-residues without a decision: among the matches where these are passed on, else missing from them."""
+"""The matches of a batch, as offsets and ids that ascend within each event; then the pairs (row, id) with an
+undecided residue: among the matches where these are passed on, else missing from them."""
 NO_PAIRS = _NONE, _NONE
 
 
@@ -55,30 +54,28 @@ class Matched(Protocol):
 
 
 class InterestMatching(Protocol):
-    """Matches events of one type against the interests of links, or against those of sessions."""
+    """Matches events of one type against the interests of links, or of sessions."""
 
     @property
     def calls(self) -> bool:
         """Whether a filter calls a named operator."""
 
     def widen(self, event_type: EventType) -> None:
-        """Take interests over this schema, which includes those of all present ones, from now on. In place
-        where it begins with the schema before.
-        """
+        """Accept interests over this schema, which includes all present ones; in place if it begins with the
+        old one."""
 
     def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
-        """`CapacityError` where an interest with this filter and values has no room, in place of that with
-        the uid `replaced`, -1 for none.
-        """
+        """`CapacityError` if an interest with this filter and values has no room in place of the uid
+        `replaced`, -1 for none."""
 
     def put(self, interest: Matched, number: int) -> None:
-        """Insert an interest of the interface with this number, or take its new values."""
+        """Insert an interest of the interface with this number, or apply its new values."""
 
     def discard(self, interest: Matched) -> None:
         """Remove an interest."""
 
     def match(self, events: EventPoints) -> Matches:
-        """The uids of the matching interests of each event; of its products, all but `interfaces`."""
+        """The uids of the matching interests of each event; supports all but `interfaces`."""
 
     def decide(self, events: EventPoints) -> Decided:
         """As `match`, and which pairs no operator has decided."""
@@ -87,21 +84,18 @@ class InterestMatching(Protocol):
         """As `Matches.interfaces`; the bits of the interface `exclude` are undefined."""
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
-        """The interfaces of the matching interests of a single event: bit i of interface i is set. The bit of
-        the interface `exclude` is undefined.
-        """
+        """The interfaces of interests that match a single event, as bits; that of `exclude` is undefined."""
 
     def form(self, filter: Filter) -> str:
         """As `Engine.form`."""
 
     def interests(self) -> dict[int, int]:
-        """The uids, and the numbers of their interfaces."""
+        """The numbers of interfaces by uid."""
 
 
 MatchingFactory = Callable[["EventType", "Mapping[str, Poset]", bool, "Evaluator"], InterestMatching]
 """Creates the matching of one event type from the posets of its groups, by name; the flag is true for the
-interest of sessions, false for that of links. The evaluator asks named operators.
-"""
+interest of sessions, false for links."""
 
 
 Share = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -111,10 +105,8 @@ Share = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDAr
 def split_by_link(
     bits: npt.NDArray[np.uint64], numbers: list[int]
 ) -> list[tuple[int, npt.NDArray[np.bool_] | None]]:
-    """The interfaces among these that match, with their events: None for all, else one bool per event.
-
-    `bits` is uint64[n_events, words], as `Matches.interfaces` gives it; n_events is at least 1.
-    """
+    """The matching ones of these interfaces, each with bool[n_events], None for all events. `bits` is
+    uint64[n_events, words] as of `Matches.interfaces`, n_events at least 1."""
     some = np.bitwise_or.reduce(bits, axis=0)
     every = np.bitwise_and.reduce(bits, axis=0)
     links: list[tuple[int, npt.NDArray[np.bool_] | None]] = []
@@ -135,9 +127,8 @@ def split_by_session(
     """The result of a match, split by session: (number, rows, offsets, subscription ids), in order of number.
     `owners` and `ids` are the numbers and subscription ids of the matches.
 
-    `rows` are the positions of the session's events in the batch, None where it gets all of them; offsets and
-    ids are as in `Deliver`. Cost: one sort of the matches by session, none where there is one session.
-    """
+    `rows` are the positions of the session's events in the batch, None for all; offsets and ids are as in
+    `Deliver`. Cost: one sort of the matches by session, none for a single session."""
     if not owners.size:
         return []
     count = offsets.size - 1
@@ -147,7 +138,7 @@ def split_by_session(
     events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
     order = np.argsort(owners, kind="stable")
     owners, events, ids = owners[order], events[order], ids[order]
-    # A session's ids for one event are a run; all runs are found at once, then grouped by session.
+    # A session's ids for one event are a run; runs are grouped by session.
     new_session = owners[1:] != owners[:-1]
     starts = np.flatnonzero(np.concatenate(([True], new_session | (events[1:] != events[:-1]))))
     rows, ends = events[starts], np.concatenate((starts, [len(ids)]))
@@ -161,7 +152,6 @@ def split_by_session(
 
 
 def _sole_share(number: int, offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]) -> Share:
-    """The share of a session that gets all."""
     matching = offsets[1:] > offsets[:-1]
     if matching.all():
         return number, None, offsets, ids
@@ -170,8 +160,8 @@ def _sole_share(number: int, offsets: npt.NDArray[np.int64], ids: npt.NDArray[np
 
 
 MAX_RESULT_BYTES = 1 << 20
-"""How many bytes of results a batch carries: a quarter of a neighbour's credit, and of a frame, so that
-results never keep events from leaving. The next broker asks again what is over it."""
+"""Bytes of results that a batch carries: a quarter of a neighbour's credit, and of a frame, so that results
+never keep events from leaving. The next broker evaluates again what is over it."""
 
 
 def opened(batch: EventBatch) -> EventBatch:
@@ -180,15 +170,15 @@ def opened(batch: EventBatch) -> EventBatch:
 
 
 class TravellingResults:
-    """What leaves of the results of one broker: all or, where `share` is false, nothing."""
+    """The results of one broker that leave: all or, unless `share`, none."""
 
     def __init__(self, *, share: bool = True) -> None:
         self.share = share
         self.left_out = 0
-        """Calls whose answers were over the bytes that a batch carries."""
+        """Calls whose results did not fit."""
 
     def sealed(self, batch: EventBatch, keys: Collection[int] | None = None) -> EventBatch:
-        """The same events with a copy of the results, of these keys alone if there are any."""
+        """The same events with a copy of the results, only of `keys` if given."""
         results = batch.results
         taken: dict[int, Answers] = {}
         if results is not None and self.share:
@@ -204,7 +194,7 @@ class TravellingResults:
 
 
 def _of(results: Results, keys: Collection[int]) -> Iterator[tuple[int, Answers]]:
-    """The answers of the calls among these keys, at a cost of the smaller of both."""
+    """The results of these keys, at the cost of the smaller of both."""
     if len(keys) > len(results):
         yield from ((key, answers) for key, answers in results.items() if key in keys)
         return

@@ -1,20 +1,19 @@
 """A matching engine and its pending changes.
 
 Control messages record changes; the engine applies them before a match, columnwise for all subscriptions of
-one filter. Many UPDs between two batches cost the engine one `update_many`. Once about a millisecond's worth
-is pending (`MOST_PENDING`) they are applied: who changes much pays for it, and no event waits for more.
+one filter, so many UPDs between two batches cost one `update_many`. Once about a millisecond's worth is
+pending (`MOST_PENDING`) they are applied: who changes much pays for it, and no event waits for more.
 
-Where few events meet few filters, the changes stay pending and the filters are *walked* (`event_points.py`),
+Where few events meet few filters, changes stay pending and the filters are *walked* (`event_points.py`),
 until that has cost about as much as applying them. A batch of many events is never walked; a single event
-always is where filters are few, and boxes. Until the kernels are loaded every match tests the filters. The
-engines of the papers never walk, since they are there to be measured.
+always is, by few boxes. Until the kernels are loaded every match tests the filters. The engines of the papers
+never walk, since they are there to be measured.
 
 Invariant: after `flush` the engine has exactly the interests that were put and not discarded, under their
 uids, with the values they had at the flush; a match is over these, by the engine or by a walk.
 
-An engine accepts so many different constants of `contains` and `not suffix`. Changes reach it long after they
-are accepted, so a subscription over that number is refused when it arrives (`TextConstants`).
-"""
+Changes reach an engine long after they are accepted, so a subscription over its number of text constants is
+refused on arrival (`TextConstants`)."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ _Constant = tuple[str, Operator, "Scalar"]
 
 
 class TextConstants:
-    """The constants in use, at most `most`, with the number of interests that have each."""
+    """The constants of `contains` and `not suffix` in use, at most `most`."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -69,9 +68,8 @@ class TextConstants:
         return uid in self.by_uid
 
     def check(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
-        """`CapacityError` where this filter with values, in place of interest `replaced`, would be over the
-        number.
-        """
+        """`CapacityError` if this filter with values, in place of interest `replaced`, would be over the
+        number."""
         if not filter.texts:
             return
         needed = _constants(filter, values)
@@ -83,7 +81,6 @@ class TextConstants:
             )
 
     def put(self, uid: int, filter: Filter, values: Mapping[str, Scalar]) -> None:
-        """Count an interest, with its new values if it is known."""
         self.discard(uid)
         if filter.texts:
             self.by_uid[uid] = _constants(filter, values)
@@ -98,7 +95,6 @@ class TextConstants:
 
 
 def _constants(filter: Filter, values: Mapping[str, Scalar]) -> set[_Constant]:
-    """The attributes, what the columns hold, and the constants."""
     found: set[_Constant] = set()
     for predicate in filter.texts:
         (operand,) = predicate.operands
@@ -117,22 +113,20 @@ _FEW_BOXES = 8
 """Filters without an engine for single events: an engine takes longer than so many boxes."""
 _PAIRS_ALONE = 128
 _PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
-"""Pairs of an event and a filter, at about 0.3 µs each, that cost as much as applying one of few changes
-(130 µs), many changes columnwise (400 µs), and each of these many (2.5 µs).
-"""
+"""Pairs of an event and a filter, at about 0.3 µs each, that cost as much as applying one of few changes (130
+µs), many changes columnwise (400 µs), and each of these many (2.5 µs)."""
 MOST_PENDING = 512
 """Changes, of 2.5 µs each, that may be pending."""
 _MOST_ALONE = 32
 """Intervals of a region that are tested column by column, at 3 µs each for some hundred events."""
 _OF_FILTER, _OF_CONSTANT = 16, 2
-"""How many changes another filter among the pending ones stands for, and each of its constants: they are
-indexed by themselves."""
+"""How many changes another filter among the pending ones counts as, and each of its constants, since both are
+indexed one by one."""
 
 
 class Matching:
-    """The engine of one event type for links or for sessions, created at the first flush. `few` is how many
-    filters are tested without an engine, so that a process that has no more loads no kernels.
-    """
+    """The engine of one event type for links or for sessions, created at the first flush. Up to `few` filters
+    are tested without an engine, so that a process with few loads no kernels."""
 
     def __init__(self, engine_name: str, event_type: EventType, *, few: int = 0) -> None:
         self._few = few
@@ -140,10 +134,10 @@ class Matching:
         self._walked = 0
         """Pairs tested since the last flush."""
         self._walkable: dict[int, Walkable] = {}
-        """Of interests that have not changed since they were walked."""
+        """Of interests unchanged since they were walked."""
         self._boxes: list[tuple[int, int, Box]] | None = None
-        """The uids, the numbers of the interfaces and the boxes of few filters, which a single event walks
-        whatever is pending; empty where these are not few, or no boxes, and None after a change."""
+        """Uid, interface number and box of few filters, which a single event walks whatever is pending; empty
+        unless all are boxes and few, None after a change."""
         self._engine_name = engine_name
         self._event_type = event_type
         self._engine: Engine | None = None
@@ -151,17 +145,16 @@ class Matching:
         self._installed: dict[int, tuple[Filter, int]] = {}
         self._dirty: dict[int, None] = {}
         self.pending = 0
-        """The changes of `_dirty`, weighed by what it takes to apply them."""
+        """`_dirty` changes, weighed by the cost of applying them."""
         self._pending_filters: set[Filter] = set()
         self._texts = TextConstants(MOST_TEXTS)
 
     def widen(self, event_type: EventType) -> None:
-        """See `InterestMatching.widen`."""
         self._event_type = event_type
         if self._engine is not None:
             try:
                 self._engine.widen(event_type)
-            except EventTypeError:  # an attribute that was in use has another kind now
+            except EventTypeError:  # an attribute has another kind now
                 self._drop_engine()
 
     def _drop_engine(self) -> None:
@@ -173,7 +166,6 @@ class Matching:
         self.pending = len(self._dirty)
 
     def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
-        """See `InterestMatching.check_room`."""
         self._texts.check(filter, values, replaced)
 
     def put(self, interest: Matched, number: int) -> None:
@@ -183,7 +175,7 @@ class Matching:
         self._interests[uid] = (interest, number)
         if self._texts.by_uid or (not only_moves and filter.texts):
             self._texts.put(uid, filter, interest.values)
-        if only_moves and uid in self._dirty:  # it is among the pending changes already
+        if only_moves and uid in self._dirty:  # already pending
             self._walkable.pop(uid, None)
             self._boxes = None
             return
@@ -201,7 +193,7 @@ class Matching:
             self.pending -= 1
 
     def _changed(self, uid: int) -> None:
-        """An interest is new, has other values, or is none any more."""
+        """An interest is new, changed or removed."""
         self._walkable.pop(uid, None)
         self._boxes = None
         if uid not in self._dirty:
@@ -211,7 +203,7 @@ class Matching:
             self.flush()
 
     def _flushes(self) -> bool:
-        """Whether changes are applied before the next match, where they are many."""
+        """Whether many changes are applied before the next match."""
         return self._walks and (self._engine is not None or self._may_load())
 
     def _may_load(self) -> bool:
@@ -317,7 +309,7 @@ class Matching:
         return self._boxes
 
     def _engine_of_one(self) -> Engine | None:
-        """What a single event is matched by; None where the filters are walked."""
+        """The engine for a single event; None if filters are walked."""
         engine = self._engine
         if engine is None or self._dirty:
             if self._cheap_to_walk(1) or self._without_kernels():
@@ -328,9 +320,8 @@ class Matching:
     def _accepting(
         self, events: EventPoints, unmatched: Mapping[int, Rows] = MappingProxyType({})
     ) -> Iterator[tuple[int, int, Rows]]:
-        """The uids of the interests that accept some of the events, with the number of their interface and
-        these rows. Of an interface in `unmatched` only those rows are tested.
-        """
+        """The interests that accept some events: uid, interface number, rows. Of an interface in `unmatched`
+        only those rows are tested."""
         alone = events.alone if events.batch.count == 1 else None
         every, walkable = _ONLY if alone is not None else events.rows, self._walkable
         for uid, (interest, number) in self._interests.items():
@@ -382,7 +373,7 @@ class Matching:
         matching = np.repeat(np.array(uids, np.int64), [len(rows) for rows in by_uid])
         offsets = np.zeros(len(events) + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=len(events)), out=offsets[1:])
-        # 16 bits are sorted by digits: many matches in a third of the time.
+        # 16 bits are radix-sorted: many matches in a third of the time.
         order = np.argsort(rows.astype(np.min_scalar_type(len(events))), kind="stable")
         return Matches.of(offsets, matching[order])
 
@@ -438,7 +429,7 @@ class Matching:
                 engine.add_many(_uids(interests), filter, _columns(filter, interests), interface=number)
 
     def installed(self) -> dict[int, int]:
-        """The uids as of the last flush, and the numbers of their interfaces."""
+        """The interface numbers by uid as of the last flush."""
         return {uid: number for uid, (_, number) in self._installed.items()}
 
     def form(self, filter: Filter) -> str:
@@ -446,7 +437,7 @@ class Matching:
         return "" if self._engine is None else self._engine.form(filter)
 
     def interests(self) -> dict[int, int]:
-        """The uids after the next flush, and the numbers of their interfaces."""
+        """The interface numbers by uid after the next flush."""
         return {uid: number for uid, (_, number) in self._interests.items()}
 
 
@@ -460,9 +451,8 @@ class FilterAt:
 
 
 def region_alone(interest: Matched) -> Region | None:
-    """The region that says which events match an interest, where testing a batch against it alone is cheap:
-    None if it has many intervals, calls operators or moves.
-    """
+    """The region of an interest, if testing a batch against it alone is cheap; None if it has many intervals,
+    calls operators or moves."""
     if interest.filter.calls or moves(interest.values):
         return None
     region = region_of(interest)
@@ -473,14 +463,12 @@ def region_alone(interest: Matched) -> Region | None:
 
 
 def region_of(interest: Matched) -> Region:
-    """The region of filter and values."""
     if isinstance(interest, Interest) and interest.announcement is None:
         return interest.region
     return interest.filter.region(interest.values)
 
 
 def _constants_in(filter: Filter) -> int:
-    """How many operands a filter has."""
     count, pending = 0, [filter.expression]
     while pending:
         part = pending.pop()

@@ -1,14 +1,13 @@
 """Interests whose filters call named operators, beside those whose filters do not.
 
-An engine matches the *gates* of filters with calls (`Filter.gate`), one of its own, so that filters without
-calls are matched as if there were no others. An evaluator then decides the *residues* of what has passed:
-once per call and event, all together, and for links only where no other filter of the interface matches. An
-event whose residue is undecided is passed on by brokers and dropped by who reads last.
+An engine of its own matches the *gates* of filters with calls (`Filter.gate`), so filters without calls cost
+as if there were no others. An evaluator then decides the *residues* of what has passed: once per call and
+event, all together, and for links only where no other filter of the interface matches. Brokers pass on an
+event whose residue is undecided; the last reader drops it.
 
-As for engines, control messages only record changes of residues; they are applied before the next decision,
-columnwise for all interests of one filter. Invariant: after `_flush` the residues are those of the interests
-that were put and not discarded, with their newest values.
-"""
+Control messages only record changes, which are applied before the next decision, columnwise per filter.
+Invariant: after `_flush` the residues are those of the interests that were put and not discarded, with their
+newest values."""
 
 from __future__ import annotations
 
@@ -38,25 +37,25 @@ Int64s = npt.NDArray[np.int64]
 
 
 class CallResidues:
-    """The interests with calls, by uid. With `reads` operators with state are asked, else undecided."""
+    """The interests with calls, by uid. Without `reads`, operators with state stay undecided."""
 
     def __init__(self, evaluator: Evaluator, *, reads: bool) -> None:
         self._evaluator = evaluator
         self._reads = reads
         self._residues = Residues()
         self._interests: dict[int, tuple[Matched, int]] = {}
-        """The interests, and the numbers of their interfaces."""
+        """Interests with the numbers of their interfaces."""
         self._numbers: dict[int, tuple[Filter, int]] = {}
-        """Of the interests that are in the residues: the filter, and the number of the residue."""
+        """The filter and the residue's number of flushed interests."""
         self._dirty: dict[int, None] = {}
 
     def put(self, interest: Matched, number: int) -> None:
-        """Insert an interest with calls of the interface with this number, or take its new values."""
+        """Insert an interest with calls of this interface number, or apply its new values."""
         self._interests[interest.uid] = interest, number
         self._dirty[interest.uid] = None
 
     def discard(self, interest: Matched) -> None:
-        """Remove an interest, if it is here."""
+        """Does nothing for an unknown interest."""
         if self._interests.pop(interest.uid, None) is not None:
             self._dirty[interest.uid] = None
 
@@ -67,25 +66,21 @@ class CallResidues:
         return len(self._interests)
 
     def interfaces(self) -> dict[int, int]:
-        """The uids, and the numbers of their interfaces."""
         return {uid: number for uid, (_, number) in self._interests.items()}
 
     def interfaces_of(self, uids: Int64s) -> Int64s:
-        """The number of the interface of each."""
         return _of_each(uids, lambda uid: self._interests[uid][1])
 
     def truths(
         self, batch: EventBatch, rows: Int64s, uids: Int64s, groups: Int64s | None = None
     ) -> npt.NDArray[np.int8]:
-        """The truth of each pair of an event and an interest whose gate it passes; `groups` as in
-        `Evaluator.decide`.
-        """
+        """int8[pairs]: the truth of each pair of an event and an interest whose gate it passes; `groups` as
+        in `Evaluator.decide`."""
         self._flush()
         numbers = _of_each(uids, lambda uid: self._numbers[uid][1])
         return self._evaluator.decide(batch, self._residues, rows, numbers, groups, readers=self._reads)
 
     def _flush(self) -> None:
-        """Apply the pending changes, columnwise for all interests of one filter."""
         if not self._dirty:
             return
         removed: list[int] = []
@@ -113,7 +108,7 @@ class CallResidues:
 
 
 def _of_each(uids: Int64s, value: Callable[[int], int]) -> Int64s:
-    """A number of each interest, looked up once per distinct one."""
+    """`value` of each uid, called once per distinct one."""
     distinct, places = np.unique(uids, return_inverse=True)
     return np.array([value(uid) for uid in distinct.tolist()], np.int64)[places]
 
@@ -123,8 +118,8 @@ def _columns(filter: Filter, interests: list[Matched]) -> dict[str, list[Scalar]
 
 
 class OperatorMatching:
-    """An `InterestMatching` of all filters. `create` makes the matching of filters without calls and that of
-    gates. With `reads` it is who reads last: operators with state are asked, what is undecided is dropped.
+    """An `InterestMatching` of all filters. `create` creates the matching of filters without calls, and of
+    gates. With `reads` it is the last reader: operators with state are evaluated, undecided events dropped.
     """
 
     def __init__(
@@ -137,34 +132,29 @@ class OperatorMatching:
     ) -> None:
         self.plain = create(event_type)
         self.gates: Matching | None = None
-        """That of gates, once there was a filter with calls."""
+        """Of gates, once there was a filter with calls."""
         self._create = create
         self._event_type = event_type
         self._reads = reads
         self._calling = CallResidues(evaluator, reads=reads)
         self.calls = False
-        """Whether a filter calls an operator."""
 
     # --- interests ------------------------------------------------------------------------------------------
 
     def widen(self, event_type: EventType) -> None:
-        """See `InterestMatching.widen`."""
         self._event_type = event_type
         self.plain.widen(event_type)
         if self.gates is not None:
             self.gates.widen(event_type)
 
     def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
-        """See `InterestMatching.check_room`."""
         if not filter.calls:
             self.plain.check_room(filter, values, replaced)
         else:
             self._gates().check_room(*filter.gate_at(values), replaced)
 
     def put(self, interest: Matched, number: int) -> None:
-        """See `InterestMatching.put`. While an interest moves its filter may have no calls, and have some
-        before and afterwards.
-        """
+        """While an interest moves, its filter may temporarily have no calls."""
         if interest.filter.calls:
             if interest.uid in self.plain:
                 self.plain.discard(interest)
@@ -190,7 +180,7 @@ class OperatorMatching:
             self.plain.discard(interest)
 
     def form(self, filter: Filter) -> str:
-        """See `InterestMatching.form`; of a filter with calls, that of its gate."""
+        """Of a filter with calls, the form of its gate."""
         matching = self.gates if filter.calls else self.plain
         return "" if matching is None else matching.form(filter.gate)
 
@@ -209,9 +199,8 @@ class OperatorMatching:
         return Matches.of(offsets, ids)
 
     def decide(self, events: EventPoints, among: tuple[Int64s, Int64s] | None = None) -> Decided:
-        """As `match`, and what is undecided. Of interests with calls only these pairs (row, id), if there are
-        any: operators are not asked about others.
-        """
+        """As `match`, and what is undecided. With `among`, operators decide only these pairs (row, id) of
+        interests with calls."""
         if events.batch.count == 1:
             ids = self.plain.event_uids(events)
             offsets = np.array((0, ids.size), np.int64)
@@ -259,7 +248,7 @@ class OperatorMatching:
     def _passing(self, events: EventPoints) -> tuple[Int64s, Int64s]:
         """The pairs of a row and an interest with calls whose gate it passes."""
         assert self.gates is not None
-        events.batch.shared_results()  # else what another view of the schema adds would be lost
+        events.batch.shared_results()  # else results added by another view of the schema would be lost
         offsets, uids = self.gates.match(events)
         return np.repeat(np.arange(len(events)), np.diff(offsets)), uids
 
