@@ -2,15 +2,10 @@
 I/O.
 
 What arrives goes in with the time (`accept`, `receive`, `lost`, `handle_timer`); frames come out
-(`next_frame`), and so does the time of the next `handle_timer`. Messages go to the core, and its actions to
-queues, in order (`state.py`). It decides who may send how much (credit, holds), which connection has an
-interface and how long a session outlives it (`interfaces.py`), what a full queue does (`interface_queue.py`),
-when a subscription ends (`ending.py`), and when a restarted broker takes events again. The node moves its
-frames over sockets, the simulator over wires in virtual time.
+(`next_frame`), and the time of the next `handle_timer`. Messages go to the core, and its actions to queues,
+in order (`state.py`). The node moves its frames over sockets, the simulator over wires in virtual time.
 
-Times are nanoseconds of a clock that never jumps; `clock_offset_ns` added to one gives the time of the clock
-that stamps events.
-"""
+Times are nanoseconds of a monotonic clock; `clock_offset_ns` added gives the clock that stamps events."""
 
 from __future__ import annotations
 
@@ -55,17 +50,15 @@ M = TypeVar("M")
 
 _CONGESTED_NS = 5_000_000
 _BATCHED = (Publish, Update, Acknowledge)
-"""Messages after which the next one is awaited, so that several are handled in one call."""
+"""Messages that gather with the next one, so that several are handled in one call."""
 
 
 class BrokerEndpoint(Interfaces, Generic[M]):
-    """One broker. `new_link` makes a link of an incarnation; `life`, of 31 bits, differs from that of the
-    broker's earlier lives. `decode` turns a message of a frame, from a neighbour or not, into one of the
-    core; `weigh` says as how many one of a client counts in its turn. `warn` gets one sentence for the
-    operator: an interface and what is wrong with it. `dialled` are the neighbours to which this broker opens
-    the connection. With `timings` the work is timed, with `tracing` it has spans. `tickets` are those of
-    durable sessions.
-    """
+    """One broker. `new_link` creates a link of an incarnation; `life`, of 31 bits, differs from earlier
+    lives. `decode` turns a message of a frame, from a neighbour or not, into one of the core; `weigh` is its
+    weight in a client's turn. `warn` gets an interface and a sentence for the operator. To `dialled`
+    neighbours this broker opens the connection. With `timings` the work is timed, with `tracing` it has
+    spans. `tickets` are for durable sessions."""
 
     def __init__(
         self,
@@ -101,9 +94,9 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         self._weigh = weigh
         self._turns = Turns()
         self._more_than_events = False
-        """Whether the last frames received had other messages than events that were admitted."""
+        """Whether the last frames received had more than admitted events."""
         self.turn_weight = 0
-        """Of the messages of the last frames received."""
+        """The weight of the last messages received."""
         self._intake = Intake(self, decode)
         if self.durability is not None and storage is not None:
             self.durability.restore_keys(self.tell, self.lease_ends_ns())
@@ -125,7 +118,7 @@ class BrokerEndpoint(Interfaces, Generic[M]):
 
     @property
     def repeats(self) -> Repeats | None:
-        """What it has had already, where links move."""
+        """Repetitions, where links move."""
         return self._intake.repeats
 
     def release_neighbour(self, interface: Interface, now_ns: int) -> None:
@@ -141,12 +134,10 @@ class BrokerEndpoint(Interfaces, Generic[M]):
     def receive(
         self, interface: Interface, connection: Connection, frames: Sequence[Frame[M]], now_ns: int
     ) -> int:
-        """Handle frames that arrived together on a connection, in order, if it is still the interface's: one
-        turn (`flow.py`), of a neighbour one frame at least. Returns how many frames were handled whole: the
-        others are to be received again, in the next turn (`delay_ns`), the first of them as a whole. While it
-        drains, what they acknowledge counts; what they bring is not acknowledged, and so is sent again.
-        `LinkError` where a frame breaks the protocol: those before it were handled.
-        """
+        """Handle frames that arrived together on the interface's connection, in order: one turn (`flow.py`),
+        of a neighbour at least one frame. Returns how many were handled whole: receive the others again in
+        the next turn (`delay_ns`). While draining, only their acknowledgements count, so their messages will
+        be sent again. `LinkError` if a frame breaks the protocol, after handling those before it."""
         self.clock.now_ns = now_ns
         if self.deferred:
             self.deliver()
@@ -199,10 +190,8 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return arrival.handled
 
     def next_frame(self, interface: Interface, connection: Connection) -> Frame[Message] | None:
-        """The next frame for a connection, which is woken if there is another one. None if there is none, the
-        interface has another connection by now, or a frame would acknowledge events with which sessions have
-        yet to be served.
-        """
+        """The next frame for a connection, which is woken if there is another one. None without a frame, for
+        a replaced connection, or if it would acknowledge events that sessions have yet to get."""
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return None
@@ -217,7 +206,7 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return frame
 
     def dropped(self) -> Counter[str]:
-        """Events that were dropped so far, by reason, of all interfaces and of those that have ended."""
+        """Dropped events by reason, of all present and ended interfaces."""
         dropped = Counter(self.drops.by_reason)
         for queue in self.queues.values():
             if queue.drops.by_reason:
@@ -225,9 +214,8 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return dropped
 
     def delay_ns(self, interface: Interface, now_ns: int) -> int:
-        """How long what has arrived from an interface is to be left where it is, 0 if it may be received now:
-        a client waits for its turn, and while a neighbour cannot keep up with its changes.
-        """
+        """How long to leave what has arrived from an interface: a client waits for its turn, and while a
+        neighbour cannot keep up with changes."""
         queue = self.queues.get(interface)
         if queue is None or queue.is_broker:
             return 0
@@ -240,9 +228,8 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return self._turns.delay_ns(share, now_ns)
 
     def took(self, interface: Interface, spent_ns: int, now_ns: int, worked_ns: int | None = None) -> None:
-        """Frames with messages were received of an interface until now, which has taken so long, and so much
-        of the processor's time where that is less.
-        """
+        """A turn of the interface, with messages, has ended now and took `spent_ns`, of it `worked_ns` of
+        processor time."""
         queue = self.queues.get(interface)
         if queue is not None:
             if self.turn_weight and (self._more_than_events or not queue.is_broker):
@@ -259,9 +246,8 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         )
 
     def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> int | None:
-        """Consecutive events go into one call of the core, and so do updates and acknowledgements. Returns
-        which message has to come again, with those behind it; None where all were taken.
-        """
+        """Consecutive events go into one call of the core, as do updates and acknowledgements. Returns the
+        index of the first message that has to come again; None if all were taken."""
         intake, handle, is_broker = self._intake, self.handle, queue.is_broker
         clock_ns = self.clock.now_ns + self.clock.offset_ns
         pending: list[Message] = []
@@ -305,7 +291,7 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         self.finish()
 
     def finish(self) -> None:
-        """What a call has left to do when all else is consistent."""
+        """What remains at the end of a call, when all else is consistent."""
         if self.recovery.going_on and self.core.synced and self.recovery.synchronised(self.clock.now_ns):
             self.recovery.end(self.clock.now_ns)
             self.withhold_credit()
@@ -322,12 +308,10 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return self.durability is not None and self.durability.wants_sync
 
     def begin_sync(self) -> None:
-        """What was stored so far is on its way to the disk."""
         assert self.durability is not None
         self.durability.begin_sync()
 
     def synced(self, now_ns: int) -> None:
-        """It is there."""
         self.clock.now_ns = now_ns
         assert self.durability is not None
         for queue, message in self.durability.synced(now_ns):
@@ -335,12 +319,10 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         self.finish()
 
     def backlog(self, queue: InterfaceQueue) -> int:
-        """The stored records since the first that an interface has not acknowledged, 0 if it is not
-        durable."""
+        """Stored records since the first unacknowledged one, 0 if the interface is not durable."""
         return self.durability.backlog(queue) if self.durability is not None and queue.durable else 0
 
     def save_progress(self) -> None:
-        """Store how far receivers are."""
         if self.durability is not None:
             self.durability.save_progress()
 
@@ -357,11 +339,10 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return tick_ns if due_ns is None else min(due_ns, tick_ns)
 
     def next_deadline(self) -> int | None:
-        """As `next_timer`, without what the core repeats."""
+        """As `next_timer`, without the core's periodic work."""
         return self.timers.next_ns
 
     def handle_timer(self, now_ns: int) -> None:
-        """Whatever is due by now."""
         self.clock.now_ns = now_ns
         tick_ns = self.core.next_timer()
         if tick_ns is not None and tick_ns <= self.clock.stamp_ns:
@@ -411,7 +392,6 @@ class BrokerEndpoint(Interfaces, Generic[M]):
             self.endings.took(spent_ns, now_ns)
 
     def _expire(self) -> None:
-        """The validity periods of subscriptions have ended."""
         for interface, subscription_id in self.validity.take():
             self.tell(Expire(subscription_id), interface)
             queue = self.queues.get(interface)
@@ -433,9 +413,8 @@ class BrokerEndpoint(Interfaces, Generic[M]):
     # --- ending ---------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Take nothing more, and no more connections: whatever comes waits with its sender, for the next life
-        of this broker or another one, else there is no moment at which nothing is under way.
-        """
+        """Take no more messages and connections: what comes waits with its sender, for the next life of this
+        broker or another one; otherwise something would always be under way."""
         self.draining = True
         if self.deferred:
             self.deliver()
@@ -444,7 +423,7 @@ class BrokerEndpoint(Interfaces, Generic[M]):
             queue.link.ask()
 
     def fail(self) -> None:
-        """The core is not used any more. What it may not have handled is not acknowledged."""
+        """The core failed and is unusable. What it may not have handled is not acknowledged."""
         self.draining, self.deferred = True, False
         if self.source is not None:
             self.detach(self.source, "UNAVAILABLE", "the broker has failed")
@@ -456,7 +435,7 @@ class BrokerEndpoint(Interfaces, Generic[M]):
 
     @property
     def promised(self) -> dict[Interface, int]:
-        """By neighbour the records of durable types from the first on that it has not acknowledged."""
+        """By neighbour, the stored records since the first unacknowledged one."""
         backlogs = ((name, self.backlog(queue)) for name, queue in self.neighbours.items())
         return {name: records for name, records in backlogs if records}
 

@@ -1,14 +1,13 @@
 """The client's end of its link: session, outbox and link, without I/O and without a clock.
 
 The asyncio client (`overlay/client/`) and the simulator's drive it alike. Calls of the user go to `session`,
-and what these return to `transmit`; events to `publish` and `publish_batch`. A frame that arrives goes to
-`receive`, each of its messages to `handle`, and then `received` is called. Whenever something has happened,
-`next_frame` returns what to write.
+and the messages that it returns to `transmit`; events to `publish` and `publish_batch`. A frame goes to
+`receive`, each of its messages to `handle`, and then `received` is called. After anything, `next_frame`
+returns what to write.
 
-What a connection leaves behind. A broken connection that resumes loses nothing and repeats nothing. Where the
-broker has lost the session, the link is reset: the session sends its whole state, and events that were not
-acknowledged are sent again behind it, under the same identities. Control that piles up while there is no
-connection is dropped beyond a bound, and the next connection begins with the whole state.
+A connection that resumes loses and repeats nothing. If the broker has lost the session, the link is reset:
+the session sends its whole state, then unacknowledged events again, under the same identities. Control that
+piles up without a connection is dropped beyond a bound, and the next connection begins with the whole state.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ GAPS = 100
 
 
 class ClientEndpoint:
-    """One client. `stamp` gives a batch its identity as it leaves the outbox, the session's by default. A
-    `durable` one that starts gets the subscriptions of its durable session from the broker first.
-    """
+    """One client. `stamp` gives a batch its identity as it leaves the outbox, by default the session's. A
+    `durable` one first gets the subscriptions of its durable session from the broker."""
 
     def __init__(
         self,
@@ -53,7 +51,6 @@ class ClientEndpoint:
         ticket: str = "",
     ) -> None:
         self.ticket = ticket
-        """That of its durable session."""
         self.adopting = durable
         """Whether the subscriptions of its durable session are still to come."""
         self.session = session
@@ -63,37 +60,36 @@ class ClientEndpoint:
         self._handshake = False
         """Whether a hello is under way: until it is answered the link keeps its incarnation."""
         self.expired: list[int] = []
-        """Subscriptions that have ended while the broker knew nothing of them, for the caller to take."""
+        """Subscriptions that ended while the broker did not have the session, for the caller to take."""
         self.resets = 0
-        """How often the link was reset: credit for what came before is void."""
+        """How often the link was reset: earlier credit is void."""
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
         """The last gaps in the stream of events."""
         self._forms: dict[str, PlainRows] = {}
         self.more = False
         """Whether there may have been a frame behind the last one."""
         self._acknowledged = 0
-        """The newest frame that a frame of the broker has acknowledged. A hello does so, too, but refusals of
-        events may be on their way behind it."""
+        """The newest frame acknowledged by a frame of the broker. A hello acknowledges too, but refusals of
+        events may follow it."""
 
     # --- calls of the user ----------------------------------------------------------------------------------
 
     def transmit(self, messages: Iterable[Message]) -> None:
-        """Queue what a call of the session has returned."""
+        """Queue messages that the session has returned."""
         for message in messages:
             self.link.send(message)
         if not (self.connected or self._handshake):
             self.link.give_up_control()
 
     def unadvertise(self, type_name: str) -> None:
-        """Withdraw an advertisement, behind the events published before. `EventTypeError` if there is
-        none."""
+        """Withdraw an advertisement, behind the events published before. `EventTypeError` without one."""
         if type_name in self.session.advertised:
             self.outbox.drain(type_name, self.link)
             self._forms.pop(type_name, None)
         self.transmit(self.session.unadvertise(type_name))
 
     def publishable(self, type_name: str) -> EventType:
-        """The schema of new events of a type. `RefusedError` where the client does not advertise it."""
+        """The schema of new events of a type. `RefusedError` if the client does not advertise it."""
         event_type = self.session.publishable(type_name)
         if event_type is None:
             known = ", ".join(self.session.advertised) or "nothing yet"
@@ -118,16 +114,15 @@ class ClientEndpoint:
         return form, row, size
 
     def publish(self, type_name: str, values: Mapping[str, object], traceparent: str = UNTRACED) -> bool:
-        """Put an event into the outbox, however full; False where the next frame need not be asked for before
-        the timer. Raises as `row`."""
+        """Put an event into the outbox, however full; False if the next frame can wait for the timer. Raises
+        as `row`."""
         return self.outbox.put_row(*self.row(type_name, values), traceparent)
 
     def publish_batch(
         self, batch: EventBatch, traceparent: str = UNTRACED
     ) -> tuple[int, RefusedError | None]:
-        """Put events into the outbox, however full: how many, and the refusal of the first of those that are
-        above the broker's size limit. The others are put.
-        """
+        """Put events into the outbox, however full; returns how many, and the first refusal of those above
+        the broker's size limit, which are left out."""
         limits = replace(self.outbox.limits, max_batch_events=len(batch))
         admitted, refusals = admit(batch, limits)
         if admitted is not None and traceparent:
@@ -143,8 +138,8 @@ class ClientEndpoint:
     # --- connections ----------------------------------------------------------------------------------------
 
     def open(self, peer: Hello, limits: Limits, now_ns: int = 0) -> bool:
-        """A connection has opened, and the broker has said hello; whether the link resumes. `LinkError` for a
-        hello that does not fit."""
+        """A connection has opened with the broker's hello; True if the link resumes. `LinkError` for an
+        invalid hello."""
         self.ticket = peer.ticket or self.ticket
         self.outbox.limits = limits
         self.link.max_frame_bytes = limits.max_frame_bytes
@@ -154,7 +149,7 @@ class ClientEndpoint:
         self.connected = True
         if not resumed:
             self.resets += 1
-            self.outbox.acknowledged(acknowledged)  # What only a hello acknowledged is not sent again.
+            self.outbox.acknowledged(acknowledged)  # only acknowledged by the hello, and not sent again
             self._acknowledged = 0
             self.outbox.restart()
             if not self.adopting:
@@ -166,12 +161,10 @@ class ClientEndpoint:
         self.transmit(self.session.sync(now_ns))
 
     def hello(self) -> Hello:
-        """The hello for the broker."""
         self._handshake = True
         return replace(self.link.hello(), ticket=self.ticket)
 
     def lost(self) -> None:
-        """The connection has broken."""
         self.connected = self._handshake = False
         if self.adopting:
             self.link.forget_peer()  # so that the broker sends them again
@@ -190,7 +183,7 @@ class ClientEndpoint:
         return messages
 
     def handle(self, message: Message, now_ns: int = 0) -> list[ClientAction | Gap]:
-        """Take in one message of the broker; what it means, in order."""
+        """Handle one message of the broker; returns what it means, in order."""
         if isinstance(message, Hold):
             self.link.events.set_held(message.type_name, message.held)
             self.outbox.set_held(message.type_name, message.held)
@@ -218,12 +211,11 @@ class ClientEndpoint:
         return actions
 
     def received(self) -> None:
-        """All messages of the frames that have arrived were handled: what these acknowledge is accepted."""
+        """All messages of the received frames were handled: events that these acknowledge are accepted."""
         if self.outbox.frames:
             self.outbox.acknowledged(self._acknowledged)
 
     def take_finished(self) -> list[Confirmation]:
-        """The confirmations that have finished since the last call."""
         finished, self.outbox.finished = self.outbox.finished, []
         return finished
 
@@ -233,7 +225,7 @@ class ClientEndpoint:
         return self.link.ready or (bool(self.outbox.waiting) and self.outbox.wait_ns is None)
 
     def next_frame(self, now_ns: int) -> Frame[Message] | None:
-        """The next frame to write, or None; then `more` says whether there may be another one."""
+        """The next frame to write, or None; `more` then is whether there may be another one."""
         link, outbox = self.link, self.outbox
         outbox.wait_ns = None
         if outbox.waiting:
@@ -256,7 +248,6 @@ class ClientEndpoint:
         return min(link_ns, outbox_ns)
 
     def handle_timer(self, now_ns: int) -> None:
-        """Time has come; `next_frame` has what it brings."""
         self.link.handle_timer(now_ns)
         if self.outbox.wait_ns is not None and self.outbox.wait_ns <= now_ns:
             self.outbox.wait_ns = None

@@ -1,12 +1,11 @@
-"""Connections, as an endpoint sees them; which one stays where both brokers of a link open one; and who
-claims the name of an interface that is connected.
+"""Connections, as an endpoint sees them; which one stays if both brokers of a link open one; claims to the
+name of a connected interface.
 
-The files of two brokers may name a link in different orders. The connection that the broker with the lesser
-name opens then stays. Both apply the rule to a connection of their own that is open or under way, and dial
-only while they have none, so exactly one is left whatever the order in which the two arrive.
+If both dial, since their files name the link in different orders, the connection that the lesser name opens
+stays. Both apply the rule to their own open or pending connection, and dial only without one, so exactly one
+is left in whatever order they arrive.
 
-The holder of a name that another claims gets a moment to answer a probe. Invariant: at most one claims a name
-at a time, so that of two newcomers exactly one may get it.
+The holder of a claimed name gets a moment to answer a probe. Invariant: there is at most one claim to a name.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class ConnectionRefusedError(CoveyError):
 
 
 class Connection(Protocol):
-    """A connection of an interface, as whoever moves its bytes offers it."""
+    """A connection of an interface, as provided by whoever moves its bytes."""
 
     def wake(self) -> None:
         """The interface may have a frame to send."""
@@ -55,23 +54,20 @@ class Connection(Protocol):
         """End the connection with a goodbye."""
 
     def charge(self, permits: float) -> None:
-        """What it has brought has made so much work, and changed nothing (`core/budget.py`)."""
+        """Charge permits for work without a change (`core/budget.py`)."""
 
 
 class IncomingConnection(Connection, Protocol):
     """A connection whose hello has arrived."""
 
     def opened(self, answer: Hello, resumed: bool) -> None:
-        """It was accepted: this hello is the answer to its own. The link resumes or starts afresh."""
+        """It was accepted with this answer to its hello."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectRequest:
-    """Who opens a connection: the interface, its hello, what to do where a client does not keep up,
-    whether a client's session outlives its connections and the broker, and what a client may do, None for
-    everything. `principal` is whose sessions are counted together: the subject of the rights, else the
-    address.
-    """
+    """A request to connect. `rights` None permits everything; sessions of a `principal`, the subject of the
+    rights, else the address, are counted together."""
 
     interface: Interface
     hello: Hello
@@ -86,6 +82,5 @@ PROBE_NS = 2_000_000_000
 
 
 def taken(interface: Interface) -> str:
-    """Why who claims the name of another is refused."""
     kind, _, name = interface.partition("/")
     return f"a {kind} named {name!r} is connected already: choose another name"

@@ -1,16 +1,15 @@
 """What a broker's endpoint stores of durable types and sessions, and how it reads it again.
 
-An interface whose queue has no room for a stored record is *behind* in its type: what comes after is stored
-and no more. Once it has taken half of what waits, records are read from where it is, until it has reached the
-end of the log. So durable events hold no publisher, are never dropped for a slow reader, and take memory for
-`QUEUED_BYTES` per interface. A session whose client is away is behind from the first record on; one that was
-handed over by another broker, until it has what was stored for it there (`InterfaceQueue.copies`).
+An interface whose queue has no room for a stored record is *behind* in its type: later records are only
+stored. Once it has taken half of what waits, records are read from its place until the end of the log. So
+durable events hold no publisher, are never dropped for a slow reader, and take `QUEUED_BYTES` per interface.
+A session whose client is away is behind from the first record on; one that was handed over, until it has its
+copies (`InterfaceQueue.copies`).
 
-Invariants: a frame that brought events of a durable type is acknowledged when every record that was appended
-by then is on disk. A receiver's cursor, and what is saved of its progress, is never ahead of what it has
-acknowledged. Progress is saved `PROGRESS_NS` after a change; what was acknowledged since is sent again after
-a crash, and dropped where it came before.
-"""
+Invariants: a frame that brought events of a durable type is acknowledged when every record appended by then
+is on disk. A receiver's cursor, and its saved progress, is never ahead of what it has acknowledged. Progress
+is saved `PROGRESS_NS` after a change; what was acknowledged since is sent again after a crash, and dropped by
+the receiver."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ PROGRESS_NS = 1_000_000_000
 
 class Durability:
     """What an endpoint stores, and how far its interfaces, the `queues`, have read it. Sets the timers
-    "leaving", "progress", "restored" and, of an interface, "refill".
-    """
+    "leaving", "progress", "restored" and, of an interface, "refill"."""
 
     def __init__(
         self,
@@ -57,20 +55,20 @@ class Durability:
         self.storage = storage
         self.sessions = DurableSessions(storage, tables, validity)
         self.unconfirmed: dict[Interface, Arrival] = {}
-        """Of sessions that were being handed over in an earlier life."""
+        """Handovers to this broker that an earlier life had begun."""
         self._tables, self._queues, self._timers = tables, queues, timers
         self._awaited = AwaitedClients(storage, tables, queues)
         self._types = dict.fromkeys(storage.types)
         self._arrived = False
-        """Whether the frames that are being handled have brought events of a durable type."""
+        """Whether the current frames have brought events of a durable type."""
         self._held: dict[Interface, None] = {}
-        """The interfaces with frames whose acknowledgement waits for a sync."""
+        """Interfaces with frames whose acknowledgement waits for a sync."""
         self._syncing: list[tuple[InterfaceQueue, tuple[int, int], int]] | None = None
         self._saved: dict[tuple[Interface, str], int] = {}
         self._leaving: dict[Interface, None] = {}
-        """Those whose progress is saved in this turn of the loop, ..."""
+        """Interfaces whose progress is saved in this turn of the loop."""
         self._left: dict[Interface, int] = {}
-        """... and after how many syncs again."""
+        """After how many syncs their progress is saved again."""
 
     # --- interfaces -----------------------------------------------------------------------------------------
 
@@ -80,9 +78,8 @@ class Durability:
         queue: Callable[[Interface], InterfaceQueue],
         clock_ns: int,
     ) -> None:
-        """The durable sessions of an earlier life, which the core is to `handle`, with a new `queue` for
-        each, and what it had received.
-        """
+        """Pass the durable sessions of an earlier life to the core (`handle`), with a new `queue` each, and
+        the watermarks."""
         for name, durable in self._tables.durable.items():
             durable.sequences.update(self.storage.watermarks(name))
         for interface, session in self.sessions.restore(handle, clock_ns):
@@ -95,20 +92,20 @@ class Durability:
             self.restore(restored)
 
     def restore_keys(self, tell_core: Callable[[Message, Interface], None], until_ns: int) -> None:
-        """The last events of keys of an earlier life; until then their publishers may come back."""
+        """Restore the last events of keys of an earlier life, whose publishers may come back until
+        `until_ns`."""
         for name in self.storage.types:
             for message in self.storage.published(name):
                 tell_core(message, "")
                 self._timers.set(("restored", ""), until_ns)
 
     def opened(self, queue: InterfaceQueue, arrival: Arrival | None = None) -> None:
-        """A durable session begins, or has come from another broker. Its cursors are stored before it: it
-        never has what was stored for an earlier one of its name."""
+        """A durable session begins, or has come from another broker. Its cursors are stored first: it must
+        not get records of an earlier session of its name."""
         self.begin(queue)
         self.sessions.begin(queue.interface, queue.identity, arrival)
 
     def ended(self, queue: InterfaceQueue, now_ns: int) -> None:
-        """An interface ends here."""
         if not queue.is_broker:
             self._awaited.touch(queue.interface)
             self._save_soon(now_ns)
@@ -117,19 +114,16 @@ class Durability:
             self.forget(queue)
 
     def handled(self, queue: InterfaceQueue, messages: Sequence[Message], now_ns: int) -> None:
-        """The core has handled control messages of a client."""
         if queue.durable:
             self.sessions.handled(queue.interface, messages)
         self._awaited.touch(queue.interface)
         self._save_soon(now_ns)
 
     def holds(self, queue: InterfaceQueue, message: Acknowledge) -> bool:
-        """Whether an acknowledgement waits for what it acknowledges to be on disk; then `synced` returns
-        it."""
+        """Whether an acknowledgement waits for a sync; then `synced` returns it."""
         return not queue.is_broker and queue.durable and self.sessions.hold(queue, message)
 
     def expired(self, queue: InterfaceQueue, subscription_id: int, now_ns: int) -> None:
-        """A subscription of a client has ended."""
         if queue.durable:
             self.sessions.expired(queue.interface, subscription_id)
         self._awaited.touch(queue.interface)
@@ -142,8 +136,7 @@ class Durability:
         self._arrived = self._arrived or type_name in self._types
 
     def store(self, action: Store) -> list[tuple[InterfaceQueue, Publish | Deliver]]:
-        """Store events for the receivers that are promised them, and queue them; returns what the others
-        get."""
+        """Store events for their durable receivers and queue them; returns what the others get."""
         promised: list[Receiver] = []
         others: list[tuple[InterfaceQueue, Publish | Deliver]] = []
         for receiver in action.receivers:
@@ -171,8 +164,8 @@ class Durability:
             queue.send_stored(message_of(record, receiver))
 
     def hold(self, queue: InterfaceQueue, received: int) -> None:
-        """Frames from an interface were handled: acknowledge none after this one before its events are on
-        disk. The changes that they have brought are stored at once."""
+        """Frames from an interface were handled: acknowledge none after `received` before its events are on
+        disk. Changes that they have brought are stored at once."""
         self.sessions.save_pending()
         if self._arrived:
             self._arrived = False
@@ -184,20 +177,18 @@ class Durability:
 
     @property
     def wants_sync(self) -> bool:
-        """Whether a sync is to begin."""
         waits = self._held or self.storage.unsynced or self.sessions.waiting
         return self._syncing is None and bool(waits)
 
     def begin_sync(self) -> None:
-        """What was appended so far is on its way to the disk."""
         self.sessions.begin_sync()
         held = [self._queues[name] for name in self._held if name in self._queues]
         self._held = {}
         self._syncing = [(queue, queue.link.life, queue.link.received) for queue in held]
 
     def synced(self, now_ns: int) -> list[tuple[InterfaceQueue, Acknowledge]]:
-        """What was stored before `begin_sync` is on disk: acknowledge what brought it. Returns the
-        acknowledgements that have waited for it."""
+        """What was stored before `begin_sync` is on disk: acknowledge its frames. Returns the
+        acknowledgements that waited for it."""
         syncing, self._syncing = self._syncing or [], None
         for queue, life, received in syncing:
             if self._queues.get(queue.interface) is queue and queue.link.life == life:
@@ -213,7 +204,7 @@ class Durability:
     # --- reading --------------------------------------------------------------------------------------------
 
     def restore(self, queue: InterfaceQueue) -> None:
-        """An interface of an earlier life: everything from its cursors on is read again."""
+        """Read everything from the cursors of an earlier life's interface on."""
         for name in self._types:
             cursor = self.storage.cursor(queue.interface, name)
             self._saved[queue.interface, name] = cursor
@@ -221,7 +212,7 @@ class Durability:
                 queue.behind[name] = cursor
 
     def begin(self, queue: InterfaceQueue) -> None:
-        """A session or a neighbour begins: what was stored for an earlier one of its name is not for it."""
+        """A session or a neighbour begins, without the records of an earlier one of its name."""
         cursors = {
             (queue.interface, name): min(self._cursor(queue, name), self.storage.synced(name))
             for name in self._types
@@ -230,7 +221,6 @@ class Durability:
         self.storage.save_cursors(cursors)
 
     def forget(self, queue: InterfaceQueue) -> None:
-        """An interface ends."""
         receivers = [queue.interface, *(each.receiver for each in queue.copies.values())]
         for receiver in receivers:
             for name in self._types:
@@ -245,26 +235,25 @@ class Durability:
         }
 
     def begin_behind(self, queue: InterfaceQueue) -> None:
-        """What comes for a session from now on is stored alone."""
+        """From now on, records for a session are only stored."""
         queue.behind = {name: self.storage.end(name) for name in self._types}
 
     def has_all(self, queue: InterfaceQueue, ends: Mapping[str, int]) -> bool:
-        """Whether an interface has acknowledged all records below these offsets that are for it."""
+        """Whether an interface has acknowledged all its records below these offsets."""
         return all(self._cursor(queue, name) >= end for name, end in ends.items() if name in self._types)
 
     def ends(self) -> dict[str, int]:
-        """By type the offset of the next record."""
+        """The offsets of the next records."""
         return {name: self.storage.end(name) for name in self._types}
 
     def starts(self, queue: InterfaceQueue) -> dict[str, int]:
-        """By type where to begin with `read_on`: at the first record that an interface has not acknowledged,
-        or a lower one."""
+        """By type, where to begin with `read_on`: at the first unacknowledged record, or before."""
         starts = {name: self._cursor(queue, name) for name in self._types}
         return starts | {name: -1 - self._copied(queue, name, each) for name, each in queue.copies.items()}
 
     def read_on(self, queue: InterfaceQueue, name: str, place: int) -> tuple[list[Deliver], int, int]:
-        """Of a session, some messages from a place on, the next place, and how many records were lost. Places
-        below 0 are those of its copies."""
+        """For a session that moves: some messages from a place on, the next place, and how many records were
+        lost. Places below 0 are in its copies."""
         receiver, offset = queue.interface, place
         copies = queue.copies.get(name)
         if place < 0:
@@ -277,12 +266,12 @@ class Durability:
         return delivers, offset if place >= 0 else -1 - offset, lost
 
     def refill(self, queue: InterfaceQueue, now_ns: int) -> None:
-        """Read records for an interface that is behind, if it has room; again at once while it has."""
+        """Read records for an interface that is behind, while it has room."""
         if self._refill(queue):
             self._timers.set(("refill", queue.interface), now_ns)
 
     def _refill(self, queue: InterfaceQueue) -> bool:
-        """Whether an interface that was behind may have room for more."""
+        """True if there may be room for more."""
         link = queue.link
         if not queue.behind or not queue.connected or link.backlog_bytes > QUEUED_BYTES // 2:
             return False
@@ -301,7 +290,7 @@ class Durability:
         return bool(queue.behind) and link.backlog_bytes <= QUEUED_BYTES // 2
 
     def _read(self, queue: InterfaceQueue, name: str, offset: int, receiver: Interface) -> int:
-        """Queue some of what is stored for a receiver from an offset on; where to read on."""
+        """Queue some records for a receiver from an offset on; returns where to read on."""
         records, offset, lost = self.storage.read(name, offset, READ_BYTES, receiver)
         if lost:
             queue.lost(name, lost, records[0].batch.ingress_ns if records else 0)
@@ -312,19 +301,18 @@ class Durability:
 
     @staticmethod
     def _end(queue: InterfaceQueue, name: str, offset: int) -> None:
-        """Send the ends of subscriptions of which all events are read, below an offset."""
+        """Send the ends of subscriptions whose events below `offset` are all read."""
         ends = queue.ends[name]
         while ends and ends[0].until is not None and ends[0].until <= offset:
             end = ends.popleft()
-            if end.life == queue.link.life:  # else the client has sent all its subscriptions since
+            if end.life == queue.link.life:  # else the client has repeated its subscriptions since
                 queue.link.send(end.message)
                 queue.wake()
         if not ends:
             del queue.ends[name]
 
     def _refill_copies(self, queue: InterfaceQueue, name: str, copies: Copies) -> bool:
-        """As `refill`, of what was stored at another broker; its own records follow once all is
-        acknowledged."""
+        """As `refill`, from another broker's records; its own records follow once all are acknowledged."""
         queue.behind[name] = queue.behind.pop(name)  # behind the other types
         if copies.next < copies.end:
             copies.next = self._read(queue, name, copies.next, copies.receiver)
@@ -349,14 +337,13 @@ class Durability:
             self._timers.set(("progress", ""), now_ns + PROGRESS_NS)
 
     def disconnected(self, interface: Interface, now_ns: int) -> None:
-        """Have its progress saved in this turn of the loop, and again once what was stored by now is on disk:
-        no progress goes beyond the disk."""
+        """Save its progress in this turn of the loop, and again once what is stored by now is on disk, beyond
+        which no progress goes."""
         self._leaving[interface] = None
         self._left[interface] = 2  # the sync under way, if any, and the next one
         self._timers.set(("leaving", ""), now_ns)
 
     def save_leaving(self) -> None:
-        """Store how far those are that have lost their connection."""
         leaving, self._leaving = self._leaving, {}
         cursors: dict[tuple[Interface, str], int] = {}
         for interface in leaving:
@@ -366,13 +353,13 @@ class Durability:
         self.storage.save_cursors(cursors)
 
     def save_progress(self) -> None:
-        """Store how far receivers are, and what clients have changed."""
+        """Store the progress of receivers, and changes of clients."""
         self.sessions.save_changed()
         self._awaited.save(returning=("clients", "") in self._timers)
         self.save_cursors()
 
     def save_cursors(self) -> None:
-        """Note how far receivers are. Cost: the interfaces times the durable types."""
+        """Cost: the interfaces times the durable types."""
         cursors: dict[tuple[Interface, str], int] = {}
         least = {name: self.storage.synced(name) for name in self._types}
         for interface, queue in self._queues.items():
@@ -396,8 +383,7 @@ class Durability:
                     self._saved[key] = changed[key] = cursor
 
     def backlog(self, queue: InterfaceQueue) -> int:
-        """How many records were stored since the first that an interface has not acknowledged. Cost: the
-        durable types."""
+        """Records stored since the first unacknowledged one. Cost: the durable types."""
         return sum(self.storage.end(name) - self._cursor(queue, name) for name in self._types)
 
     def _copied(self, queue: InterfaceQueue, name: str, copies: Copies) -> int:

@@ -1,12 +1,9 @@
-"""The durable sessions of a broker: their subscriptions are stored, and there again after a restart.
+"""The durable sessions of a broker: their subscriptions are stored, and restored after a restart.
 
-What a client changes is stored before it is acknowledged: what adds, removes or renews a subscription at
-once, new values with the next sync, which all sessions share; one acknowledgement per session waits for it,
-since they are cumulative. A session is forgotten when its client ends it; one without subscriptions is not
-kept.
-
-Invariant: an update that was acknowledged is in force after any restart of its broker.
-"""
+A client's change is stored before it is acknowledged: added, removed and renewed subscriptions at once, new
+values with the next sync, which all sessions share; one cumulative acknowledgement per session waits for it.
+A session ends when its client ends it; one without subscriptions is not kept. Invariant: an acknowledged
+update is in force after any restart of its broker."""
 
 from __future__ import annotations
 
@@ -39,32 +36,30 @@ _Held = dict[Interface, tuple[InterfaceQueue, tuple[int, int], Acknowledge]]
 
 
 class DurableSessions:
-    """The subscriptions of durable sessions, which of them are not stored as they are, and what waits for
-    that.
-    """
+    """Subscriptions of durable sessions, their unstored changes, and acknowledgements that wait for these."""
 
     def __init__(self, storage: Storage, tables: Tables, validity: Validity) -> None:
         self._storage = storage
         self._validity = validity
         self._tables = tables
         self._pending: dict[Interface, dict[int, None]] = {}
-        """By session the subscriptions that come, go and are renewed, which is not stored."""
+        """By session, added, removed and renewed subscriptions that are not stored."""
         self._whole: dict[Interface, None] = {}
-        """Sessions that are stored as a whole next."""
+        """Sessions to store as a whole next."""
         self.changed: dict[Interface, dict[int, None]] = {}
-        """By session the subscriptions with values that are not stored."""
+        """By session, subscriptions whose values are not stored."""
         self._identities: dict[Interface, str] = {}
         self.waiting: _Held = {}
-        """Acknowledgements that wait for the next sync, ..."""
+        """Acknowledgements that wait for the next sync."""
         self._syncing: _Held = {}
-        """... and for the one under way, ..."""
+        """Acknowledgements that wait for the sync under way."""
         self._written: frozenset[Interface] = frozenset()
-        """... which has the values of these sessions."""
+        """Sessions whose values it writes."""
 
     def restore(
         self, handle: Callable[[Message, Interface, int], object], now_ns: int
     ) -> Iterator[tuple[Interface, StoredSession]]:
-        """Have the core `handle` the sessions of an earlier life, and name them."""
+        """Yield the sessions of an earlier life, and pass each to the core (`handle`)."""
         stored = self._storage.sessions()
         empty = [interface for interface, session in stored.items() if not session.subscriptions]
         if empty:
@@ -81,7 +76,6 @@ class DurableSessions:
                 self._validity.restore(interface, each.subscription_id, each.ends_ns)
 
     def handled(self, interface: Interface, messages: Sequence[Message]) -> None:
-        """The core has handled messages of a session."""
         for message in messages:
             if isinstance(message, Subscribe | Unsubscribe):
                 self._pending.setdefault(interface, {})[message.subscription_id] = None
@@ -94,29 +88,28 @@ class DurableSessions:
                     self.changed.setdefault(interface, {})[message.subscription_id] = None
 
     def expired(self, interface: Interface, subscription_id: int) -> None:
-        """A subscription has ended."""
         self._pending.setdefault(interface, {})[subscription_id] = None
 
     def begin(self, interface: Interface, identity: str, arrival: Arrival | None = None) -> None:
-        """A session begins, or has a new identity; store it, one of another broker with its arrival."""
+        """A session begins, or has a new identity; stores it, with its arrival if it comes from another
+        broker."""
         self._identities[interface] = identity
         self.save(interface, arrival)
 
     def save(self, interface: Interface, arrival: Arrival | None = None) -> None:
-        """Store a session as it is."""
         self._forget_changes(interface)
         subscriptions = [self._stored(interface, each) for each in self._subscriptions(interface).values()]
         identity = self._identities.get(interface, "")
         self._storage.save_session(interface, identity, subscriptions, arrival)
 
     def save_pending(self) -> None:
-        """Store what was added and removed. To be called before that is acknowledged."""
+        """Store what was added and removed; call before that is acknowledged."""
         for interface in list(self._whole):
             self.save(interface)
         self._save(self._pending)
 
     def save_changed(self, *, synced: bool = True) -> None:
-        """Store what has changed; the new values are on disk, or unless `synced` after the next sync."""
+        """Store all changes; values are on disk on return, or unless `synced` after the next sync."""
         self.save_pending()
         self._save(self.changed, synced=synced)
 
@@ -146,7 +139,7 @@ class DurableSessions:
         self.changed.pop(interface, None)
 
     def recalled(self, interface: Interface) -> list[Message]:
-        """The subscriptions of a session for a client that does not know them."""
+        """The subscriptions of a session, for a client that has lost them."""
         interests = self._subscriptions(interface)
         subscribes = [
             Subscribe(
@@ -185,13 +178,13 @@ class DurableSessions:
         return True
 
     def begin_sync(self) -> None:
-        """All new values are written, and on their way to the disk."""
+        """Write all new values; they are on disk at `synced`."""
         self._written = frozenset(self.changed)
         self._syncing, self.waiting = self.waiting, {}
         self.save_changed(synced=False)
 
     def synced(self, queues: Mapping[Interface, InterfaceQueue]) -> list[tuple[InterfaceQueue, Acknowledge]]:
-        """They are there: what may leave now. A link that was reset meanwhile has sent all again."""
+        """The acknowledgements that may leave now. A link that was reset meanwhile has repeated all."""
         syncing, self._syncing, self._written = self._syncing, {}, frozenset()
         return [
             (queue, message)

@@ -1,17 +1,15 @@
 """Subscriptions of clients that end: by their validity period (Liu et al., section 5.1), or many together
 with their session.
 
-*Validity.* The broker of the session alone removes the subscription, as if the client had cancelled it. A
-period counts from the arrival of its message, by the clock of this broker that never jumps, so no two clocks
-have to agree. What leaves the broker is the rest of it; on the disk it is a time by the clock that stamps
-events, which goes on while the broker is down. A renewal costs O(log n).
+*Validity.* Only the session's broker removes the subscription, as if the client had cancelled it. A period
+counts from the arrival of its message, by this broker's monotonic clock, so no two clocks have to agree.
+Messages carry the rest of it; the disk has its end by the clock that stamps events, which goes on while the
+broker is down. A renewal costs O(log n).
 
-*Endings.* The subscriptions of a session that has ended, or that its client has not repeated, are withdrawn
-in parts, with pauses between; a SyncEnd waits for the parts before it, which come in the turns of the client.
-Invariant: a part costs the broker half a millisecond, and the parts of all sessions that have ended together
-no more than a quarter of its time. Until its last part such a session counts for the quotas, and its name is
-taken.
-"""
+*Endings.* Subscriptions of an ended session, or that a client has not repeated, are withdrawn in parts, with
+pauses; a SyncEnd waits for the parts before it. Invariant: a part costs half a millisecond, and the parts of
+all ended sessions together at most a quarter of the broker's time. Until its last part such a session counts
+for the quotas, and its name is taken."""
 
 from __future__ import annotations
 
@@ -34,23 +32,23 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.tables import Tables
 
 AT_ONCE = 200
-"""So many subscriptions end in one turn at most."""
+"""Subscriptions that end in one turn at most."""
 
 
 class Validity:
-    """The validity periods of an endpoint's subscriptions. Sets the timer "validity"."""
+    """The validity periods of an endpoint's subscriptions; `expired` counts ended ones. Sets the timer
+    "validity"."""
 
     def __init__(self, clock: EndpointClock, timers: Timers[tuple[str, Interface]]) -> None:
         self.expired = 0
-        """Subscriptions that have ended."""
         self._clock = clock
         self._timers = timers
         self._due: Timers[tuple[Interface, int]] = Timers()
         self._ends: dict[Interface, dict[int, int]] = {}
-        """By session and subscription, when it ends, by the clock that never jumps."""
+        """By session and subscription, by the monotonic clock."""
 
     def __len__(self) -> int:
-        """How many subscriptions have a period."""
+        """The number of subscriptions with a period."""
         return sum(map(len, self._ends.values()))
 
     # --- what changes a period ------------------------------------------------------------------------------
@@ -62,7 +60,7 @@ class Validity:
         actions: Iterable[Action],
         subscriptions: Collection[int],
     ) -> None:
-        """The core has answered messages of a client with these actions; these are now its subscriptions."""
+        """The core has answered messages of a client with these actions; `subscriptions` are now its own."""
         refused: set[int] | None = None
         for message in messages:
             known = self._ends.get(interface, _NONE)
@@ -74,7 +72,7 @@ class Validity:
                 if refused is None:
                     refused = _refused(interface, actions)
                 if message.epoch in refused:
-                    continue  # as before, with the period that it had
+                    continue  # the earlier period stays
                 if message.valid_for_ns:
                     self.set(interface, number, message.valid_for_ns)
                 else:
@@ -86,19 +84,18 @@ class Validity:
                     self._cancel(interface, each)
 
     def set(self, interface: Interface, subscription_id: int, valid_for_ns: int) -> None:
-        """From now on a subscription is valid for so long; at once over if that is not positive."""
+        """The subscription is valid for so long from now on; not positive: it ends at once."""
         end_ns = self._clock.now_ns + valid_for_ns
         self._ends.setdefault(interface, {})[subscription_id] = end_ns
         self._due.set((interface, subscription_id), end_ns)
         self._arm()
 
     def restore(self, interface: Interface, subscription_id: int, stored_ns: int) -> None:
-        """As it was stored: the end by the clock that stamps events, 0 for none."""
+        """Restore a stored end, by the clock that stamps events, 0 for none."""
         if stored_ns:
             self.set(interface, subscription_id, stored_ns - self._clock.stamp_ns)
 
     def forget(self, interface: Interface) -> None:
-        """The session has ended here."""
         for subscription_id in list(self._ends.get(interface, ())):
             self._cancel(interface, subscription_id)
 
@@ -121,7 +118,7 @@ class Validity:
     # --- what has ended, and what is left -------------------------------------------------------------------
 
     def take(self) -> list[tuple[Interface, int]]:
-        """Some subscriptions of which the period is over; the timer is set for the others."""
+        """Remove and return some expired subscriptions; the timer is set for the others."""
         taken = self._due.take(self._clock.now_ns, AT_ONCE)
         for interface, subscription_id in taken:
             known = self._ends[interface]
@@ -133,12 +130,12 @@ class Validity:
         return taken
 
     def left_ns(self, interface: Interface, subscription_id: int) -> int:
-        """How long a subscription is still valid, at least 1; 0 for one without an end."""
+        """The rest of the validity period, at least 1; 0 without an end."""
         end_ns = self._ends.get(interface, _NONE).get(subscription_id)
         return 0 if end_ns is None else max(1, end_ns - self._clock.now_ns)
 
     def stored_ns(self, interface: Interface, subscription_id: int) -> int:
-        """When it ends, as it is stored; 0 for never."""
+        """The end by the clock that stamps events; 0 for never."""
         end_ns = self._ends.get(interface, _NONE).get(subscription_id)
         return 0 if end_ns is None else max(1, end_ns + self._clock.offset_ns)
 
@@ -147,7 +144,6 @@ _NONE: Mapping[int, int] = {}
 
 
 def _refused(interface: Interface, actions: Iterable[Action]) -> set[int]:
-    """The epochs of the messages of an interface that were refused."""
     return {
         action.message.epoch
         for action in actions
@@ -158,16 +154,15 @@ def _refused(interface: Interface, actions: Iterable[Action]) -> set[int]:
 PART = 32
 """Subscriptions, of some 17 us each."""
 PAUSE_NS = 2_000_000
-"""From the beginning of a part to that of the next, at least."""
+"""The least time between the beginnings of two parts."""
 _REST = 3
-"""How many times as long as a part the pause behind it is, at least."""
+"""The least pause after a part, in times of its length."""
 
 
 class Endings:
     """Withdraws subscriptions that end together, `part` at a time. `tell_core` passes a message of an
-    interface to the core, `ended` learns that all of a session has ended. Sets the timer "ending" of an
-    interface.
-    """
+    interface to the core; `ended` is called when a session has ended. Sets the timer "ending" of an
+    interface."""
 
     def __init__(
         self,
@@ -184,11 +179,11 @@ class Endings:
         self._tell_core = tell_core
         self._ended = ended
         self._left: dict[Interface, list[int]] = {}
-        """The subscriptions that are still there, of each session."""
+        """The remaining subscriptions of each session."""
         self._void: dict[Interface, list[int]] = {}
-        """Those that a client has not repeated."""
+        """Subscriptions that a client has not repeated."""
         self._next_ns = 0
-        """Before then no part begins."""
+        """The earliest time of the next part."""
         self._rest_until_ns = 0
         self.worked = False
         """Whether there was a part since the last `took`."""
@@ -228,9 +223,8 @@ class Endings:
         self._rest_until_ns = now_ns + _REST * spent_ns
 
     def withdraw_void(self, interface: Interface) -> bool:
-        """Withdraw a part of what a client has not repeated and is to lose by its SyncEnd, if that is much:
-        then the SyncEnd has to come again. O(1) but for the first part of all.
-        """
+        """Withdraw a part of what a client has not repeated before its SyncEnd, if there is more than one
+        part: True, and the SyncEnd has to come again. O(1) except for the first part."""
         peer = self._tables.peers.get(interface)
         if peer is None or len(peer.stale_subscriptions) <= self._part:
             self._void.pop(interface, None)
@@ -242,7 +236,7 @@ class Endings:
         return True
 
     def _last(self, left: list[int]) -> tuple[int, ...]:
-        """Take a part off: a dictionary that loses its first items would be searched for the next."""
+        """From the end: a dictionary that loses its first items would be searched for the next."""
         part = tuple(left[-self._part :])
         del left[-self._part :]
         return part

@@ -1,20 +1,17 @@
 """How those who send to a broker share it: by holds, windows and turns.
 
-*Holds.* A source is told to hold a type exactly while some other interface that wants the type is full, from
-the first event of the type that it sends on. It is not held for its own sake: a client may publish what it
-computes from what it reads.
+*Holds.* A source holds a type exactly while some other interface that wants the type is full, from its first
+event of the type on. It is not held for its own sake: a client may publish what it computes from what it
+reads.
 
-*Windows.* The more clients publish, the less each may have on its way. Of the bounds of bytes between a
-publisher and a reader the window of a link decides what is in flight, `InterfaceQueue` what waits in a
-broker, and `Outbox` what waits in a client.
+*Windows.* The more clients publish, the less each may have on its way. A link's window bounds bytes in
+flight, `InterfaceQueue` those in a broker, and `Outbox` those in a client.
 
-*Turns.* What has arrived is handled in turns of at most `TURN_MESSAGES` messages, a long filter counting as
-several; beside others, of as many as would have taken `TURN_NS` by the last turn, one at least. Clients whose
-turns take `DEAR_NS` and more stand in one line, in which each turn is followed by as long a rest. Invariant:
-all of them together have at most half of the broker's time while others need any; a client that is alone has
-all of it. Neighbours never rest, and a frame of theirs has no parts, since merged updates take effect
-together.
-"""
+*Turns.* A turn has at most `TURN_MESSAGES` messages, a long filter counting as several; beside others, as
+many as would take `TURN_NS` by the last turn, at least one. Clients whose turns take at least `DEAR_NS` stand
+in one line, in which each turn is followed by as long a rest. Invariant: all of them together have at most
+half of the broker's time while others need any; a client that is alone has all of it. Neighbours never rest,
+and their frames are not divided, since merged updates take effect together."""
 
 from __future__ import annotations
 
@@ -25,21 +22,20 @@ from covey.overlay.core.messages import Hold, Interface
 
 
 class Holds:
-    """`tell` sends a Hold to a source. Operations cost what they change."""
+    """`tell` sends a Hold to a source."""
 
     def __init__(self, tell: Callable[[Interface, Hold], None]) -> None:
         self._tell = tell
         self._full: dict[str, dict[Interface, None]] = {}
-        """By type, who is full."""
+        """By type, the full interfaces."""
         self._types: dict[Interface, dict[str, None]] = {}
         """By interface, the types for which it is full."""
         self._sources: dict[str, dict[Interface, int | None]] = {}
-        """By type, who has sent events of it: how many bytes since it was told to hold it; None if it was
-        not."""
+        """By type and source, the bytes sent since its Hold; None if not held."""
         self._sent: dict[Interface, dict[str, None]] = {}
         """By source, the types that it has sent."""
         self.types = 0
-        """Of how many event types sources are known."""
+        """The number of event types with known sources."""
 
     def set_full(self, interface: Interface, types: Iterable[str]) -> None:
         """The interface is full for these types and no others."""
@@ -58,7 +54,7 @@ class Holds:
             self._types.pop(interface, None)
 
     def sent(self, source: Interface, type_name: str, size: int) -> int:
-        """The source has sent so many bytes of a type; how many since it was told to hold it."""
+        """The source has sent `size` bytes of a type; returns the bytes since its Hold, 0 if not held."""
         if type_name not in self._sources:
             self._sources[type_name] = {}
             self.types += 1
@@ -75,16 +71,14 @@ class Holds:
         return since
 
     def forget_types(self, known: Container[str]) -> None:
-        """Forget who has sent events of types that are not known any more, unless they were told to hold
-        them.
-        """
+        """Remove the sources of unknown types, unless held."""
         for name in [name for name in self._sources if name not in known and name not in self._full]:
             for source in self._sources.pop(name):
                 del self._sent[source][name]
         self.types = len(self._sources)
 
     def forget_source(self, source: Interface) -> None:
-        """The source has ended, or has lost what it was told."""
+        """The source has ended, or has lost its holds."""
         for name in self._sent.pop(source, ()):
             del self._sources[name][source]
             if not self._sources[name]:
@@ -92,7 +86,7 @@ class Holds:
         self.types = len(self._sources)
 
     def as_dict(self) -> dict[str, list[Interface]]:
-        """Who is full, by held type."""
+        """The full interfaces by held type."""
         return {name: list(full) for name, full in self._full.items()}
 
     def _balance(self, type_name: str) -> None:
@@ -107,9 +101,8 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class WindowSizes:
-    """In bytes: the window of a client that has published nothing yet; of all that have, together, which is
-    what may be on its way when they are told to hold; and of each of them at least.
-    """
+    """In bytes: the window of a client that has published nothing yet; of all that have, together, which may
+    be on its way when they are held; and the least of each of them."""
 
     first: int = 256 << 10
     publishers: int = 8 << 20
@@ -122,18 +115,17 @@ TURN_NS = 1_000_000
 DEAR_NS = 500_000
 """Less than `TURN_NS`, or short turns would have no rest."""
 FIRST_MESSAGES = 8
-"""Of the first turn: nothing is known of what the messages take."""
+"""Of the first turn, before any is measured."""
 ACTIVE_NS = 1_000_000_000
-"""How long after its last message an interface counts as active, and after its last dear turn a client as one
-whose turns are dear."""
+"""How long an interface counts as active after its last message, and a client's turns as dear after the last
+dear one."""
 
 
 @dataclass(slots=True)
 class Share:
-    """The turns of one interface: the time that its last dear turn took, and until when its next one is
-    expected to be dear; its place in the line, None without one; the messages of its next turn beside others;
-    whether it rests, as clients do.
-    """
+    """The turns of one interface: the time of its last dear turn, until when the next is expected to be dear,
+    its place in the line or None, the messages of its next turn beside others, and whether it rests, as
+    clients do."""
 
     spent_ns: int = 0
     dear_until_ns: int = 0
@@ -143,8 +135,6 @@ class Share:
 
 
 class Turns:
-    """Whose turn it is at an endpoint, by its clock."""
-
     def __init__(self) -> None:
         self._line_ns = 0
         """When a client that joins the line now may have its turn."""
@@ -152,7 +142,7 @@ class Turns:
         """The last two interfaces whose turns were not dear, or that do not rest, and when."""
 
     def delay_ns(self, share: Share, now_ns: int) -> int:
-        """How long an interface has to wait for its next turn; with 0 it has it now. O(1)."""
+        """How long an interface has to wait for its next turn; 0: it has it now. O(1)."""
         if not share.rests:
             return 0
         if share.place_ns is None:
@@ -166,18 +156,18 @@ class Turns:
         return 0
 
     def messages(self, share: Share, now_ns: int, most: int = TURN_MESSAGES) -> int:
-        """How many messages a turn may have that begins now, of `most`. O(1)."""
+        """How many messages a turn may have that begins now, at most `most`. O(1)."""
         return share.messages if share.messages < most and self._others_active(share, now_ns) else most
 
     def measure(self, share: Share, messages: int, spent_ns: int) -> None:
-        """A turn had so many messages, of whatever kind, and took so long."""
+        """A turn had so many messages and took so long."""
         if spent_ns > TURN_NS:
             share.messages = max(1, messages * TURN_NS // spent_ns)
         elif messages >= share.messages:
             share.messages = min(TURN_MESSAGES, 2 * share.messages)
 
     def took(self, share: Share, spent_ns: int, now_ns: int) -> None:
-        """A turn has ended now, and is to be followed by a rest if it took long."""
+        """A turn has ended now; a rest follows if it took long."""
         if share.rests and spent_ns >= DEAR_NS:
             share.spent_ns, share.dear_until_ns = spent_ns, now_ns + ACTIVE_NS
             self._line_ns = max(self._line_ns, now_ns + spent_ns)
@@ -189,7 +179,7 @@ class Turns:
                 self._active = [*active[-1:], (share, now_ns)]
 
     def _others_active(self, share: Share, now_ns: int) -> bool:
-        for other, ns in self._active:  # at most two: a generator would take longer
+        for other, ns in self._active:  # at most two; a generator would take longer
             if other is not share and now_ns - ns < ACTIVE_NS:
                 break
         else:

@@ -1,15 +1,13 @@
 """What arrives at a broker's endpoint, on its way to the core: taken from frames, decoded, counted and
 admitted.
 
-Invariant: the core gets no message of a client that is over a bound or that the client may not send, and no
-event that is not admitted; each is answered by a refusal.
+Invariant: the core gets no message of a client that is over a bound or not permitted, and no event that is
+not admitted; each is answered by a refusal.
 
-Where links move, an event may come a second time over the new link: it was slower on the longer way. Events
-of one publisher and type keep their order over every connection, so whatever is not newer than the newest
-event of its publisher and type is a repetition. Invariant: no event is passed to the core twice, except
-replays, whose recipients drop what they have (`core/client/reception.py`), and events of publishers that are
-none of the last `WATERMARKS` ones of their type.
-"""
+Where links move, an event may come a second time over the new link. Events of one publisher and type keep
+their order over every connection, so whatever is not newer than the newest one is a repetition. Invariant: no
+event is passed to the core twice, except replays, whose recipients drop repetitions
+(`core/client/reception.py`), and events of publishers beyond the last `WATERMARKS` of their type."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ class Repeats:
         self._marks: dict[str, Watermarks] = {}
 
     def taken(self, batch: EventBatch) -> EventBatch | None:
-        """The events of a batch that are new, None where none is; counts them as taken."""
+        """The new events of a batch, None for no event; counts them as taken."""
         name = batch.event_type.name
         marks = self._marks.get(name)
         if marks is None:
@@ -56,7 +54,7 @@ class Repeats:
         return batch.filter(fresh) if fresh.any() else None
 
     def fresh(self, message: Publish) -> Publish | None:
-        """A neighbour's events without those that were taken before; None where none is left."""
+        """A neighbour's message without repetitions; None if nothing is left."""
         if message.replayed or message.for_views:
             return message
         batch = self.taken(message.batch)
@@ -65,7 +63,6 @@ class Repeats:
         return replace(message, batch=batch)
 
     def forget_types(self, known: Container[str]) -> None:
-        """Event types that are not known any more have no events."""
         self._marks = {name: marks for name, marks in self._marks.items() if name in known}
 
 
@@ -73,13 +70,9 @@ M = TypeVar("M")
 
 
 class ReceivedFrames(Generic[M]):
-    """`messages` of `handled` frames, and perhaps of a part of the next; `weight` is theirs (`flow.py`), and
-    `error` is what ends the connection behind them. `idle` of the frames brought no messages and changed
-    nothing; each weighs as one message.
-
-    Of the frames messages of the weight `most` at most are taken, one at least; without `weigh` whole frames,
-    until it is reached.
-    """
+    """`messages` of `handled` whole frames, and perhaps of a part of the next, up to the weight `most`, at
+    least one; without `weigh` whole frames. `weight` is their weight (`flow.py`); `error` ends the connection
+    behind them. `idle` frames brought no messages and changed nothing; each weighs as one message."""
 
     def __init__(
         self,
@@ -101,8 +94,8 @@ class ReceivedFrames(Generic[M]):
                     return
                 self._begun.append((len(self.messages), (link.received, link.begun, link.settled_here)))
                 if not frame.messages or frame.sequence <= link.received:
-                    # Credit alone changes nothing: what was sent for the credit before has returned more
-                    # permits than it takes.
+                    # Credit alone changes nothing: events sent for earlier credit have returned more permits
+                    # than it takes.
                     acknowledged = link.acknowledged
                     settled = link.receive(frame, now_ns)
                     self.messages += settled
@@ -126,7 +119,7 @@ class ReceivedFrames(Generic[M]):
             self.error = broken
 
     def leave(self, taken: int) -> None:
-        """Only so many messages were taken: the others are to be received again."""
+        """Only `taken` messages were handled: the others are to be received again."""
         self.handled = max(at for at, (start, _) in enumerate(self._begun) if start <= taken)
         start, position = self._begun[self.handled]
         self._link.rewind(position, taken - start)
@@ -138,8 +131,7 @@ _FEW_TYPES = 1_000
 
 class Intake(Generic[M]):
     """What an endpoint admits. `decode` turns a message of a frame, from a neighbour or not, into one of the
-    core.
-    """
+    core."""
 
     def __init__(self, state: EndpointState, decode: Callable[[M, bool], Message | Undecodable]) -> None:
         self._state = state
@@ -148,12 +140,10 @@ class Intake(Generic[M]):
         self.repeats = Repeats() if state.options.drop_repeats else None
         self._most_types = _FEW_TYPES
         self.batches = 0
-        """Of events that have arrived."""
+        """Batches of events that have arrived."""
 
     def control(self, queue: InterfaceQueue, message: Message | Undecodable, clock_ns: int) -> Message | None:
-        """A message without events as it goes to the core; None if it was refused, or was for the
-        endpoint.
-        """
+        """A message without events, for the core; None if it was refused, or was for the endpoint."""
         if isinstance(message, Undecodable):
             queue.link.consume(message.size)
             refuse = self._state.guard.instead(message.refuse, queue.rights)
@@ -162,7 +152,7 @@ class Intake(Generic[M]):
                 return None
             return self._refused(queue, refuse)
         if message.__class__ is Hold:
-            if queue.is_broker:  # a client limits what it gets by its credit, and that for a time only
+            if queue.is_broker:  # a client limits what it gets by its credit, for a limited time
                 queue.set_held(message.type_name, message.held)
             return None
         if queue.is_broker:
@@ -182,7 +172,7 @@ class Intake(Generic[M]):
         return message
 
     def _unkeyed(self, message: Message) -> Refuse | None:
-        """The refusal of a subscription whose slow client could not be told which event supersedes which."""
+        """The refusal of a subscription, for conflation, to a type without a key."""
         if not isinstance(message, Subscribe):
             return None
         event_type = message.filter.event_type
@@ -192,7 +182,7 @@ class Intake(Generic[M]):
         return Refuse(message.epoch, "FAILED_PRECONDITION", reason, message.subscription_id, event_type.name)
 
     def events(self, queue: InterfaceQueue, message: Publish, clock_ns: int) -> Publish | None:
-        """The admitted part of a message with events; None where there is none."""
+        """The admitted part of a message with events; None if nothing is."""
         state, batch = self._state, message.batch
         options = state.options
         type_name, size = batch.event_type.name, FIXED_BYTES + batch.nbytes
@@ -201,7 +191,7 @@ class Intake(Generic[M]):
         if not queue.is_broker:
             if queue.rights is not None or batch.publisher is not queue.publisher:
                 denied = state.guard.refusal(message, queue.interface, queue.rights)
-                if denied is not None:  # before what depends on the type: the client may not know of it
+                if denied is not None:  # first, since the client may not learn anything about the type
                     self._refuse(queue, denied)
                     return None
                 queue.publisher = batch.publisher
@@ -238,11 +228,11 @@ class Intake(Generic[M]):
         if options.stamp_ingress:
             admitted = admitted.stamped(ingress_ns=clock_ns)
         if self.repeats is not None:
-            self.repeats.taken(admitted)  # it may come back over a link that has moved
+            self.repeats.taken(admitted)  # the event may come back over a link that has moved
         return Publish(admitted)
 
     def _share_windows(self, queue: InterfaceQueue) -> None:
-        """Not as many publish as when this client did last: its window changes, and theirs when they do."""
+        """The number of publishers has changed since this client's last events: share the window anew."""
         state, sizes = self._state, self._state.options.windows
         state.publishers += queue.publishers is None
         queue.publishers = state.publishers
@@ -250,7 +240,7 @@ class Intake(Generic[M]):
         queue.link.window_bytes = min(queue.widest_window, share)
 
     def _forget_types(self) -> None:
-        """Event types come and go: what is noted of those that have gone is dropped, now and then."""
+        """Drop what is stored of removed event types, now and then."""
         known = self._state.tables.types
         self._state.holds.forget_types(known)
         for queue in self._state.queues.values():

@@ -1,10 +1,9 @@
 """The queue of one interface of a broker: its link, its connection, and the policy for a full queue.
 
-Invariant: the queue is bounded. While it is full, the sources of the types that it wants are held, except
-where a client chose to lose events or its session instead. A client that takes nothing for the stall limit,
-or an interface that has been away for a moment, holds nobody any longer: its oldest events are dropped. Every
-dropped event is counted, and told to the client in its stream.
-"""
+Invariant: the queue is bounded. While it is full, the sources of its types are held, except where a client
+chose to lose events or its session instead. A client that takes nothing for the stall limit, or an interface
+that has been away for a moment, holds nobody any longer: its oldest events are dropped. Every dropped event
+is counted, and reported to the client in its stream."""
 
 from __future__ import annotations
 
@@ -24,21 +23,19 @@ from covey.overlay.core.messages import Deliver, Expired, Gap, Interface, Messag
 from covey.overlay.core.warnings import WarningKind
 
 MAX_SESSION_CONTROL = 50_000
-"""How many control messages may be pending for a connected client. Few are for one that reads: a refusal is a
-message of its own, all else is a number in a header."""
+"""Control messages that may be pending for a connected client. One that reads has few: only refusals are
+messages, all else is a number in a header."""
 ANSWER_BYTES = 64 << 20
-"""What a client may have asked for, and not read, beyond its full queue: all last events of a type."""
+"""What a client may have requested, and not read, beyond its full queue: all last events of a type."""
 
 
 STALLED = "stalled"
 _CONFLATED_FROM = 1_024
-"""Fewer events that wait, of a session without a narrower bound, are what a client that keeps up may have."""
+"""Fewer waiting events, without a narrower bound of the session, are normal for a client that keeps up."""
 
 
 @dataclass(slots=True)
 class DropCounts:
-    """Dropped events, by reason."""
-
     by_reason: dict[str, int] = field(default_factory=dict)
 
     def add(self, reason: str, events: int) -> None:
@@ -49,8 +46,7 @@ class DropCounts:
 @dataclass(slots=True)
 class Copies:
     """Records of one type that were stored for a session at another broker: those with `receiver` from `next`
-    on, below `end`.
-    """
+    on, below `end`."""
 
     receiver: Interface
     next: int
@@ -60,7 +56,7 @@ class Copies:
 @dataclass(slots=True)
 class WaitingEnd:
     """The end of a subscription, to be sent in this `life` of the link behind the records of its type below
-    `until`; None for those that there are when it is read on."""
+    `until`, None until it is known."""
 
     message: Expired
     life: tuple[int, int]
@@ -68,12 +64,10 @@ class WaitingEnd:
 
 
 class InterfaceQueue:
-    """One interface: its link, its connection if it has one, and the queue policy.
-
-    `full` turns true when more events or bytes than `limits` has are pending, and false when half of that is
-    left. Of a type that the peer holds, its `held_bytes` may wait before the type is full by itself; they do
-    not count as pending. `changed` is called when `full_types` may have changed, `warn` with one sentence.
-    """
+    """One interface. `full` turns true when more events or bytes than `limits` has are pending, and false
+    when half of that is left. Of a type that the peer holds, `held_bytes` may wait before the type is full by
+    itself; they do not count as pending. `changed` is called when `full_types` may have changed, `warn` with
+    one sentence. `key_of` returns an event type's key."""
 
     __slots__ = """
         _changed _conflated_from _full_held _key_of _stalled _types _warn _warned _why_dropping
@@ -100,38 +94,36 @@ class InterfaceQueue:
         self.since_ns = 0
         """When it was connected or disconnected last."""
         self.handshake = False
-        """A hello of this side is under way: until it is answered the link must not give up control."""
+        """Whether a hello of this side is unanswered: until then the link must not give up control."""
         self.dialled = False
         """Whether this side opened the connection."""
         self.acknowledging = "ack", interface
-        """The key of the timer of its link."""
+        """The key of its link's timer."""
         self.policy = policy
         self.limits = limits
         self.rights: Rights | None = None
         """What a client may do; None for everything."""
         self.publisher: str | None = None
-        """Whose events it has published last, as it may."""
+        """The last publisher name that was permitted."""
         self.full = False
         self.blocking = True
         """Whether a full queue holds its sources; else it drops its oldest events."""
         self.is_broker = interface.startswith("broker/")
         self.durable = self.is_broker or durable
-        """Whether it is promised the events of durable types."""
+        """Whether it gets all events of durable types."""
         self.behind: dict[str, int] = {}
-        """By durable type the first record that is stored alone, for want of room in this queue."""
+        """By durable type, the first record that is only stored, since this queue has no room."""
         self.ends: dict[str, deque[WaitingEnd]] = {}
-        """By durable type in which it is behind, ends of subscriptions that have events among what it has not
-        read."""
+        """By durable type in which it is behind, ends of subscriptions with unread events."""
         self.last_stored: dict[str, int] = {}
-        """By durable type the last record that was queued."""
+        """By durable type, the last record that was queued."""
         self.copies: dict[str, Copies] = {}
-        """By durable type what a session has brought from another broker: read before its own records."""
+        """By durable type, what a session has brought from another broker: read before its own records."""
         self.identity = ""
-        """Of a durable session."""
         self.recalled = 0
-        """Messages with its subscriptions for a client that does not know them, over the bound of control."""
+        """Messages that repeat its subscriptions to a client, beyond the bound of control."""
         self.moved_to = ("", 0)
-        """Of a durable session that ends: the broker that has it now, and the attempt to hand it over."""
+        """Of an ending durable session: the broker that has it now, and the attempt of the handover."""
         self.drops = DropCounts()
         self.share = Share(rests=not self.is_broker)
         self.widest_window = link.window_bytes
@@ -139,11 +131,10 @@ class InterfaceQueue:
         """How many clients had published when it did last (`flow.py`); None if it has not."""
         self.connections = 0
         self.progress = (0, 0)
-        """What the peer has acknowledged and granted: whether it takes anything."""
+        """What the peer has acknowledged and granted."""
         self._key_of = key_of
-        """Of an event type."""
         self._conflated_from = 0
-        """How many events wait before those of a key are looked for again."""
+        """How many events must wait before the next conflation."""
         self._types: dict[str, None] = {}
         self._full_held: dict[str, None] = {}
         self._changed = changed
@@ -169,8 +160,7 @@ class InterfaceQueue:
 
     def send(self, message: Message) -> bool:
         """Queue a message, events as `send_events`; False if the session must end, since too many control
-        messages are pending.
-        """
+        messages are pending."""
         if (message.__class__ is Publish or message.__class__ is Deliver) and message.batch.count:
             return self.send_events(message)
         alive = True
@@ -185,8 +175,8 @@ class InterfaceQueue:
         return alive
 
     def _ends_later(self, message: Expired) -> bool:
-        """Whether the end of a subscription waits for events that are stored alone. A client could make any
-        number of ends; over the bound they go first."""
+        """Whether the end of a subscription waits for stored events. Ends over the bound, since a client
+        could create any number, are sent first."""
         name = message.type_name
         if name not in self.behind or len(self.ends.get(name, ())) >= MAX_SESSION_CONTROL:
             return False
@@ -194,15 +184,14 @@ class InterfaceQueue:
         return True
 
     def _has_room_for_answer(self, message: Publish | Deliver) -> bool:
-        """Whether these are events that were asked for, such as the last ones of keys, and may wait. A
-        neighbour is sent each once; of a client a bound holds, since it may ask again and not read.
-        """
+        """Whether these are requested events, such as last ones of keys, and may wait. A neighbour gets each
+        once; a client, which may request again and not read, is bounded."""
         if not message.replayed:
             return False
         return self.is_broker or self._pending_bytes() < self.limits.bytes + ANSWER_BYTES
 
     def send_stored(self, message: Publish | Deliver) -> None:
-        """Queue events that are stored, and that no policy drops."""
+        """Queue stored events, which no policy drops."""
         self.last_stored[message.batch.event_type.name] = message.offset
         for piece in pieces(message, self.link.max_frame_bytes):
             self.link.send(piece)
@@ -220,11 +209,10 @@ class InterfaceQueue:
             self.wake()
 
     def send_events(self, message: Publish | Deliver, *, own: bool = False) -> bool:
-        """Queue events as the policy says; False if the session must end by it.
+        """Queue events by the policy; False if the session must end.
 
-        `own` means that the interface itself published the events, or has asked for them. Its full queue does
-        not hold it, or it might never read; so what it publishes to itself meanwhile is dropped, and counted.
-        """
+        `own` events were published or requested by the interface itself. Its full queue does not hold it, or
+        it might never read, so its own events are dropped meanwhile, and counted."""
         link = self.link
         if own and self.full and not self._has_room_for_answer(message):
             self._drop("queue full, its own dropped", message)
@@ -263,10 +251,9 @@ class InterfaceQueue:
         return True
 
     def _conflate(self, added: int) -> None:
-        """Whenever twice as many events wait as after the last time, which is O(log n) per event: so at most
-        twice the newest wait, and a client that keeps up gets all. If the newest alone leave less than a
-        quarter of a full queue free, the oldest of them are dropped, for the same reason.
-        """
+        """Whenever twice as many events wait as after the last time, O(log n) per event: at most twice the
+        newest wait, and a client that keeps up gets all. If the newest leave less than a quarter of a full
+        queue free, the oldest are dropped, for the same cost."""
         link, limits = self.link, self.limits
         waiting = link.events.count - link.events.stored_count
         if waiting <= added:
@@ -285,9 +272,8 @@ class InterfaceQueue:
         self._conflated_from = 2 * (link.events.count - link.events.stored_count)
 
     def _too_many(self, of: int, parts: int) -> bool:
-        """Whether more waits than so many parts of the bounds. What is in frames is bounded by the window,
-        and what is stored by `Durability`: they would leave no room for the newest.
-        """
+        """Whether more waits than `parts`/`of` of the bounds, without events in frames, which the window
+        bounds, and stored ones, which `Durability` bounds: they would leave no room for the newest."""
         link, limits = self.link, self.limits
         waits = link.events.bytes - link.events.held_bytes() - link.events.stored_bytes
         events = link.events.count - link.events.stored_count
@@ -296,7 +282,7 @@ class InterfaceQueue:
         )
 
     def _note(self, type_name: str) -> None:
-        """Events of a type were queued under the policy to block."""
+        """Events of a type were queued under `BLOCK`."""
         if type_name not in self._types:
             self._types[type_name] = None
             if self.full:
@@ -317,7 +303,7 @@ class InterfaceQueue:
                 )
 
     def _check_held(self, type_name: str) -> None:
-        """What is stored holds nobody, and is not dropped."""
+        """Stored events hold nobody, and are not dropped."""
         events, most = self.link.events, self.limits.held_bytes
         over = events.droppable_bytes(type_name) > most
         if over and not self.blocking:
@@ -328,14 +314,14 @@ class InterfaceQueue:
             self._changed(self)
 
     def _pending_bytes(self) -> int:
-        """What waits and is stored is bounded by `Durability`, and no policy drops it."""
+        """Stored events are bounded by `Durability`, and no policy drops them."""
         return self.link.backlog_bytes - self.link.events.held_bytes() - self.link.events.stored_bytes
 
     def _pending_events(self) -> int:
         return self.link.backlog_events - self.link.events.stored_count
 
     def _over(self, message: Message | None = None, *, of: int = 1) -> bool:
-        """Whether more is pending, with this message, than one part of so many of what may be."""
+        """Whether more is pending, with this message, than 1/`of` of the limits."""
         link, limits = self.link, self.limits
         events = self._pending_events() + (0 if message is None else events_in(message))
         size = self._pending_bytes() + (0 if message is None else link.events.entry(message).held)
@@ -372,7 +358,7 @@ class InterfaceQueue:
             self.full = full
             self._warned = full
             if full:
-                self.link.ask()  # else sources that are held wait for a lazy acknowledgement
+                self.link.ask()  # else held sources wait for a lazy acknowledgement
             self._changed(self)
 
     # --- what the peer says ---------------------------------------------------------------------------------
@@ -391,7 +377,7 @@ class InterfaceQueue:
         self.wake()
 
     def received(self) -> bool:
-        """A frame has arrived; whether the peer has taken something since the last one."""
+        """A frame has arrived; True if the peer has taken something since the last one."""
         progress = self.link.acknowledged, self.link.credit
         if progress == self.progress:
             return False
@@ -401,7 +387,7 @@ class InterfaceQueue:
         return True
 
     def _relieve(self) -> None:
-        """Less is pending than before: the queue blocks nobody once half of what may be is left."""
+        """Less is pending: the queue blocks nobody once at most half of the limits is left."""
         if not self._over(of=2):
             self._warned = False
             self.blocking = True
@@ -409,16 +395,14 @@ class InterfaceQueue:
                 self._set_full(False)
 
     def forget_types(self, known: Container[str]) -> None:
-        """Event types that are not known any more are not wanted any more."""
         if not self.full:
             self._types = {name: None for name in self._types if name in known}
 
     # --- the connection -----------------------------------------------------------
 
     def attach(self, connection: Connection) -> bool:
-        """A connection has opened; whether the peer has taken something since the last frame. A client that
-        stalled before blocks nobody again until it has.
-        """
+        """A connection has opened; True if the peer has taken something since the last frame. A client that
+        stalled before blocks nobody again until it has."""
         self.connection = connection
         self.connections += 1
         progress = self.link.acknowledged, self.link.credit
@@ -431,7 +415,7 @@ class InterfaceQueue:
         return taken
 
     def stop_blocking(self, why: str) -> None:
-        """From now on drop the oldest events rather than hold their sources; `why` is a word or two."""
+        """Drop the oldest events from now on rather than hold their sources; `why` is a word or two."""
         self._stalled = why == STALLED or (self._stalled and not self.blocking)
         self.blocking = False
         self._why_dropping = f"{why}, oldest dropped"
@@ -444,7 +428,7 @@ class InterfaceQueue:
         self._changed(self)
 
     def discard(self, why: str) -> None:
-        """Count what is pending as dropped: the interface is no more."""
+        """Count what is pending as dropped."""
         self.drops.add(why, self.link.backlog_events)
         self.full = False
         self._full_held.clear()

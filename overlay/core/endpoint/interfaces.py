@@ -1,9 +1,8 @@
 """The interfaces of a broker's endpoint: who has one, which connection it has, and when it ends.
 
-Invariant: an interface has one connection at most. A neighbour's interface stays while it is a neighbour; a
-client's is its session, which ends with a goodbye, when its lease has expired, or where a new client has its
-name. A durable session in use has no lease.
-"""
+Invariant: an interface has at most one connection. A neighbour's interface stays while it is a neighbour; a
+client's is its session, which ends with a goodbye, its lease, or a new client of its name. A durable session
+in use has no lease."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
 
 class Interfaces(EndpointState):
     """Begins and ends interfaces. Sets their timers "away", "expiry", "lease", "probe", "stall" and
-    "unlinked".
-    """
+    "unlinked"."""
 
     # --- beginning ------------------------------------------------------------------------------------------
 
@@ -63,11 +61,9 @@ class Interfaces(EndpointState):
         return queue
 
     def new_number(self) -> int:
-        """A number that no other link or move of a session has.
-
-        Each link has an incarnation of its own, so that a client whose session has ended cannot resume the
-        next session of that name. A link that gives up control takes one of the next thousand.
-        """
+        """A number that no other link or move of a session has. Each link has its own incarnation, so a
+        client whose session has ended cannot resume the next one of that name. `forget_peer` uses the next
+        thousand."""
         self.links = (self.links + 1) % (1 << 22)
         return self.recovery.incarnation(self.links)
 
@@ -81,7 +77,7 @@ class Interfaces(EndpointState):
     def add_neighbour(
         self, interface: Interface, now_ns: int | None = None, *, restored: bool = False
     ) -> None:
-        """A broker that this one is linked to. Nothing was promised to one that is not `restored`."""
+        """A broker that this one is linked to. Unless `restored`, no stored records are for it."""
         if now_ns is not None:
             self.clock.now_ns = now_ns
         if interface not in self.queues:
@@ -102,14 +98,14 @@ class Interfaces(EndpointState):
         self.end_challenge(interface, won=False)
 
     def set_options(self, options: EndpointOptions) -> None:
-        """From now on other options, but for the sizes of events and frames, in which neighbours agree."""
+        """All but the sizes of events and frames may differ, in which neighbours agree."""
         self.options = options
         self.quotas.bounds = options.bounds
         for queue in self.queues.values():
             queue.limits = options.queue_limits(session=not queue.is_broker)
 
     def set_dialled(self, dialled: Collection[Interface], now_ns: int) -> None:
-        """To which of its neighbours this broker opens the connection from now on."""
+        """The neighbours to which this broker opens the connection from now on."""
         self.clock.now_ns = now_ns
         self.dialled = frozenset(dialled)
         for interface, queue in self.neighbours.items():
@@ -124,9 +120,8 @@ class Interfaces(EndpointState):
             self.timers.set(("unlinked", interface), self.clock.now_ns + NEVER_LINKED_NS)
 
     def opened(self, now_ns: int) -> None:
-        """It can be connected to from now on: whom it waits for has its time from now on, however long it has
-        read its log. To be called at most once, before all else.
-        """
+        """Connections are possible from now on, at which all waiting periods begin again. Call at most once,
+        first."""
         self.clock.now_ns = now_ns
         self.recovery.opened(now_ns)
         for interface, queue in self.queues.items():
@@ -141,12 +136,9 @@ class Interfaces(EndpointState):
     # --- connections ----------------------------------------------------------------------------------------
 
     def accept(self, peer: ConnectRequest, connection: IncomingConnection, now_ns: int) -> None:
-        """A connection was opened by its peer. It is opened now, or after the holder of its name has had the
-        time to answer, or closed.
-
-        `ConnectionRefusedError` if the broker is shutting down, or others compete for the name already;
-        `LinkError` for a hello that makes no sense.
-        """
+        """A connection was opened by its peer. It is accepted now, or after the holder of its name has had
+        time to answer, or closed. `ConnectionRefusedError` if the broker is shutting down, or another claims
+        the name already; `LinkError` for an invalid hello."""
         self.clock.now_ns = now_ns
         if self.draining:
             raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
@@ -166,21 +158,18 @@ class Interfaces(EndpointState):
 
     def hello_for(self, interface: Interface) -> Hello:
         """The hello for a connection that this broker opens; until it is answered or has failed
-        (`handshake`), the link keeps its incarnation.
-        """
+        (`handshake`), the link keeps its incarnation."""
         queue = self.queues[interface]
         queue.handshake = True
         return queue.link.hello()
 
     def answer(self, interface: Interface, hello: Hello, connection: Connection, now_ns: int) -> bool:
-        """A connection that this broker has opened to a neighbour, with `hello_for`, was answered; whether
-        the link resumes. `LinkError` for an answer that makes no sense, `ConnectionRefusedError` if the
-        neighbour has connected meanwhile.
-        """
+        """A neighbour has answered the `hello_for` it; True if the link resumes. `LinkError` for an invalid
+        answer, `ConnectionRefusedError` if the neighbour has connected meanwhile."""
         self.clock.now_ns = now_ns
         queue = self.queues[interface]
         if queue.connected or not queue.handshake:
-            # The neighbour took a hello from before the other connection, and may have reset its end for it.
+            # The neighbour has a hello from before the other connection, and may have reset its end for it.
             queue.link.forget_peer()
             own, name = self.tables.broker_id, interface.removeprefix("broker/")
             raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
@@ -198,7 +187,7 @@ class Interfaces(EndpointState):
     def _challenge(
         self, holder: InterfaceQueue, peer: ConnectRequest, connection: IncomingConnection
     ) -> None:
-        """A peer claims the name of an interface that is connected: its holder has a moment to answer."""
+        """A peer claims the name of a connected interface: its holder has a moment to answer."""
         interface = holder.interface
         if interface in self.challenges:
             raise ConnectionRefusedError("ALREADY_EXISTS", taken(interface))
@@ -208,7 +197,7 @@ class Interfaces(EndpointState):
         holder.wake()
 
     def end_challenge(self, interface: Interface, *, won: bool) -> None:
-        """The holder of a name has answered, or has not: then who claims the name gets it."""
+        """The holder of a name has answered, or if `won`, has not: then the claimant gets it."""
         self.timers.cancel(("probe", interface))
         challenge = self.challenges.pop(interface, None)
         if challenge is None:
@@ -221,7 +210,7 @@ class Interfaces(EndpointState):
         if queue is not None and queue.connected:
             self.disconnect_queue(queue, "ABORTED", "it did not answer when another claimed its name")
         try:
-            self._admit(peer)  # anew: its session may be at another broker
+            self._admit(peer)  # again: its session may be at another broker
             self._open(peer, connection)
         except LinkError as error:
             connection.close("INVALID_ARGUMENT", str(error))
@@ -251,7 +240,7 @@ class Interfaces(EndpointState):
         if queue.rights != peer.rights:
             self.guard.forget(queue.interface)
         queue.rights = peer.rights
-        if not queue.is_broker:  # what goes on, or is restored, may have had another policy
+        if not queue.is_broker:  # a resumed or restored session may have had another policy
             queue.policy = peer.slow_consumer
         answer = queue.link.hello()
         if queue.durable and self.durability is not None:
@@ -269,14 +258,13 @@ class Interfaces(EndpointState):
             raise ConnectionRefusedError("UNAVAILABLE", reason)
 
     def session_refusal(self, principal: str, others: int = 0) -> str | None:
-        """Why no other session of a client may begin here, with so many that are about to; None if it may."""
+        """Why no other session of a client may begin, with `others` that are about to; None if it may."""
         sessions = len(self.queues) - len(self.neighbours) + len(self.endings)
         return self.quotas.session_refusal(sessions + others, principal)
 
     def _check_durable(self, queue: InterfaceQueue | None, peer: ConnectRequest) -> None:
-        """`ConnectionRefusedError` for a client whose rights do not permit a durable session, or not the one
-        that it has.
-        """
+        """`ConnectionRefusedError` for a client whose rights do not permit a durable session, or its present
+        one."""
         if not peer.durable:
             return
         refusal = self.guard.durable_refusal(peer.rights)
@@ -286,10 +274,8 @@ class Interfaces(EndpointState):
             raise ConnectionRefusedError("PERMISSION_DENIED", self.guard.session_denial(peer.rights))
 
     def _may_go_on(self, queue: InterfaceQueue, peer: ConnectRequest) -> bool:
-        """Whether a session goes on with a client's rights. With others it is a new client, whose
-        subscriptions are admitted anew, but for a durable one that may have all that it has, and whatever it
-        subscribes to.
-        """
+        """Whether a session goes on with a client's rights. With other rights it is a new client, unless it
+        is durable and they permit all its subscriptions, whatever their content."""
         if not queue.durable:
             return queue.rights == peer.rights
         permitted = self.guard.durable_refusal(peer.rights) is None
@@ -302,9 +288,8 @@ class Interfaces(EndpointState):
         connection: Connection,
         opened: Callable[[bool], None] | None = None,
     ) -> bool:
-        """Resume or reset the link of an interface with a connection; whether it resumes. `LinkError` if the
-        hello does not fit.
-        """
+        """Resume or reset an interface's link with a connection; True if it resumes. `LinkError` for an
+        invalid hello."""
         now_ns = self.clock.now_ns
         queue.handshake = False
         queue.since_ns = now_ns
@@ -345,7 +330,7 @@ class Interfaces(EndpointState):
             connection.close(status, reason)
 
     def lost(self, interface: Interface, connection: Connection, now_ns: int) -> None:
-        """A connection has ended. Nothing changes if the interface has another one by then."""
+        """A connection has ended. Ignored if the interface has another one by then."""
         self.clock.now_ns = now_ns
         queue = self.queues.get(interface)
         if queue is not None and queue.connection is connection:
@@ -358,7 +343,7 @@ class Interfaces(EndpointState):
         self.finish()
 
     def disconnect(self, interface: Interface, reason: str, now_ns: int) -> None:
-        """End the connection of a client, and refuse who claims its name: both are to come again."""
+        """End a client's connection, and refuse whoever claims its name: both are to come again."""
         self.clock.now_ns = now_ns
         self.end_challenge(interface, won=False)
         queue = self.queues.get(interface)
@@ -372,14 +357,13 @@ class Interfaces(EndpointState):
         self.disconnected(queue)
 
     def disconnected(self, queue: InterfaceQueue) -> None:
-        """An interface has no connection from now on."""
         interface, now_ns = queue.interface, self.clock.now_ns
         queue.since_ns = now_ns
         self.timers.cancel(("ack", interface))
         self.timers.cancel(("expiry", interface))
         self.timers.set(("away", interface), now_ns + BLOCK_WHILE_AWAY_NS)
         if self.durability is not None and queue.durable:
-            # Its client may start anew, without watermarks.
+            # Its client may restart without watermarks.
             self.durability.disconnected(interface, now_ns)
         if queue.is_broker:
             self.await_neighbour(interface)
@@ -387,13 +371,12 @@ class Interfaces(EndpointState):
             self.await_lease(queue)
 
     def await_lease(self, queue: InterfaceQueue) -> None:
-        """The session of a client without a connection ends when its lease does, unless it is durable and in
-        use."""
+        """The session of a disconnected client ends with its lease, unless it is durable and in use."""
         if not (queue.durable and self.in_use(queue.interface)):
             self.timers.set(("lease", queue.interface), self.lease_ends_ns())
 
     def lease_ends_ns(self) -> int:
-        """When a lease is over that begins now."""
+        """When a lease that begins now ends."""
         return self.clock.now_ns + round(self.options.sessions.lease_s * NS_PER_S)
 
     def withhold_credit(self) -> None:
@@ -406,7 +389,6 @@ class Interfaces(EndpointState):
     # --- timers ---------------------------------------------------------------------------------------------
 
     def handle_interface_timer(self, queue: InterfaceQueue, what: str) -> None:
-        """A timer that was set here is due."""
         if what == "away":
             queue.stop_blocking("out of reach")
         elif what == "unlinked":
@@ -431,8 +413,7 @@ class Interfaces(EndpointState):
             self.timers.set(("expiry", queue.interface), due_ns)
 
     def _handle_expiry(self, queue: InterfaceQueue) -> None:
-        """A client whose rights have ended is disconnected: within its lease it may come back with new
-        ones."""
+        """A client whose rights have ended is disconnected; within its lease it may return with new ones."""
         if not queue.connected or queue.rights is None or queue.rights.expires_ns is None:
             return
         if self.clock.stamp_ns < queue.rights.expires_ns:
@@ -465,7 +446,7 @@ class Interfaces(EndpointState):
         return peer is not None and bool(peer.subscriptions or peer.advertised)
 
     def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> bool:
-        """A client leaves: its session ends, unless it is durable and has subscriptions; whether it does."""
+        """A client leaves: its session ends, unless it is durable and in use; True if it ends."""
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection or (queue.durable and self.in_use(interface)):
             self.lost(interface, connection, now_ns)
@@ -478,9 +459,8 @@ class Interfaces(EndpointState):
         return True
 
     def end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
-        """Drop a client's session and its state in the core, of many subscriptions in parts. A durable one
-        may begin elsewhere at once, so all of it ends now.
-        """
+        """Drop a client's session and its state in the core, many subscriptions in parts; all of a durable
+        one now, since it may begin elsewhere at once."""
         interface = queue.interface
         if self.queues.get(interface) is not queue:
             return

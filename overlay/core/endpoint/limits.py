@@ -2,9 +2,8 @@
 admission of events by them.
 
 Invariants: whatever a publisher or a slow consumer does, its memory in a broker is bounded, and every dropped
-event is counted. Every event of a client's batch is either admitted or refused by a sentence that names its
-size and the limit; a refusal concerns no other event.
-"""
+event is counted. Every event of a client's batch is admitted, or refused by a sentence with its size and the
+limit; a refusal concerns no other event."""
 
 from __future__ import annotations
 
@@ -27,9 +26,7 @@ class RefusedError(CoveyError):
 
 
 class SlowConsumer(Enum):
-    """What a broker does when a client does not keep up: block publishers, drop events, disconnect it, or
-    keep the last event of each key alone.
-    """
+    """What a broker does when a client does not keep up; `CONFLATE` keeps the last event of each key."""
 
     BLOCK = "block"
     DROP_OLDEST = "drop_oldest"
@@ -50,8 +47,7 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     """For disconnected or slow clients: seconds that a session is kept, events and bytes that wait for it,
-    and seconds for which one that takes nothing may hold the publishers of the types it asked for.
-    """
+    and seconds for which one that takes nothing may hold publishers."""
 
     lease_s: float = 30.0
     queue_events: int = 65_536
@@ -70,8 +66,7 @@ class LinkLimits:
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
     """What may be pending in a queue: bytes, bytes of each type that its peer holds, and events (None: any
-    number).
-    """
+    number)."""
 
     bytes: int
     held_bytes: int
@@ -80,14 +75,14 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """What `decode` gives for a message that makes no sense: the refusal, and the size of its events."""
+    """The result of `decode` for an invalid message: the refusal, and the size of its events."""
 
     refuse: Refuse
     size: int = 0
 
 
 def admit(batch: EventBatch, limits: Limits) -> tuple[EventBatch | None, list[Refuse]]:
-    """The admitted events of a client's batch, and the refusals of the others."""
+    """The admitted events of a client's batch, None for no event, and the refusals of the others."""
     name = batch.event_type.name
     if batch.count > limits.max_batch_events:
         reason = f"a batch of {len(batch)} events of {name}: expected at most {limits.max_batch_events}"
@@ -111,7 +106,7 @@ def admit(batch: EventBatch, limits: Limits) -> tuple[EventBatch | None, list[Re
 
 
 def refuse_held(batch: EventBatch) -> Refuse:
-    """The refusal of a batch of a client that does not heed a Hold."""
+    """The refusal of a batch of a client that ignores a Hold."""
     name = batch.event_type.name
     return _refuse(batch, 0, len(batch), f"{len(batch)} events of {name}: expected none while it is held")
 

@@ -1,8 +1,7 @@
-"""How long a broker's work takes, as histograms, and the spans of what it does, as its endpoint reports them.
+"""How long a broker's work takes, as histograms, and the spans of its work, as its endpoint reports them.
 
-Invariant: an observation costs O(log buckets), once per batch of messages and not per event; what waits to be
-observed is bounded by `MOST_PENDING` per interface. `overlay/node/node_tracing.py` has the spans.
-"""
+Invariant: an observation costs O(log buckets), once per batch of messages; pending ones are bounded by
+`MOST_PENDING` per interface. `overlay/node/node_tracing.py` has the spans."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from covey.overlay.core.messages import Interface, Message, Update
 
 
 class Tracing(Protocol):
-    """Gets messages with their trace contexts, once per batch and never per event."""
+    """Gets messages with their trace contexts, once per batch."""
 
     def arrived(self, interface: Interface, messages: list[Message]) -> list[Message]:
-        """Messages that arrived together: the same, those that are traced as part of this broker's spans."""
+        """Messages that arrived together: the same, the traced ones with contexts of this broker's spans."""
 
     def handled(self) -> None:
-        """The events that arrived last are on their way to all that get them."""
+        """The last events are on their way to all receivers."""
 
     def settled(self, interface: Interface, epoch: int) -> None:
         """All control messages of an interface up to an epoch have taken effect."""
@@ -38,7 +37,7 @@ MATCH_BOUNDS_S = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 
 
 
 class Histogram:
-    """Numbers of observations by the least bound that is not below them; the last is for those above all."""
+    """Numbers of observations by the least bound that is not below them, the last above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -52,7 +51,7 @@ class Histogram:
         self.total += value * times
 
     def quantile(self, share: float) -> float:
-        """The least bound that so much of the observations do not exceed; above all bounds the greatest."""
+        """The least bound that `share` of the observations do not exceed; above all bounds the greatest."""
         wanted, below = share * sum(self.counts), 0
         for bound, count in zip(self.bounds, self.counts, strict=False):
             below += count
@@ -62,25 +61,22 @@ class Histogram:
 
 
 class Timings:
-    """The histograms of one broker, in seconds. `clock_ns` is in nanoseconds and never jumps."""
+    """One broker's histograms, in seconds. `clock_ns` is monotonic. `updates` is from the arrival of an
+    Update until it has taken effect everywhere; `links` is matching and queueing a batch of events for
+    neighbours, `sessions` for clients."""
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         self.clock_ns = clock_ns
         self.updates = Histogram(UPDATE_BOUNDS_S)
-        """From the arrival of an Update until it has taken effect here and in every broker that needs it."""
         self.links = Histogram(MATCH_BOUNDS_S)
-        """Of a batch of events: matching them for neighbours, and queueing what matches."""
         self.sessions = Histogram(MATCH_BOUNDS_S)
-        """The same for clients."""
         self._pending: dict[Interface, deque[tuple[int, int, int]]] = {}
-        """By interface the batches of updates on their way: newest epoch, updates, time of arrival."""
+        """By interface, pending batches of updates: newest epoch, updates, time of arrival."""
 
     def matched(self, histogram: Histogram, start_ns: int) -> None:
-        """A batch of events was handled that had been begun at a time."""
         histogram.observe((self.clock_ns() - start_ns) / NS_PER_S)
 
     def arrived(self, interface: Interface, messages: Sequence[Message]) -> None:
-        """Messages of an interface arrived together."""
         updates = [message for message in messages if isinstance(message, Update)]
         if updates:
             pending = self._pending.setdefault(interface, deque())
@@ -88,7 +84,6 @@ class Timings:
                 pending.append((updates[-1].epoch, len(updates), self.clock_ns()))
 
     def settled(self, interface: Interface, epoch: int) -> None:
-        """All control messages of an interface up to an epoch have taken effect."""
         pending = self._pending.get(interface)
         if pending is None:
             return
@@ -99,5 +94,4 @@ class Timings:
             del self._pending[interface]
 
     def forget(self, interface: Interface) -> None:
-        """An interface has ended, or has lost its state."""
         self._pending.pop(interface, None)

@@ -1,14 +1,13 @@
 """Published events on their way to the broker: single ones gather into batches while the link is busy.
 
-Invariants. Events of one type leave in the order in which they were published; they are counted from 1, and
-what is passed to the link, accepted and confirmed is a prefix of them. Where the broker has accepted all
-earlier ones, events leave at once; else frames leave at a bounded rate, so that events gather, and while the
-link's window is full all of them gather. A batch has at most `BATCH_EVENTS` gathered events. A type that the
-broker holds keeps its events here, under a bound of their own, and delays no other.
+Invariants. Events of one type leave in the order of publication, counted from 1; the passed, accepted and
+confirmed ones are prefixes. If the broker has accepted all earlier ones, events leave at once; else frames
+leave at a bounded rate, so that events gather, and while the link's window is full all of them gather. A
+batch has at most `BATCH_EVENTS` gathered events. A held type keeps its events here, under a bound of their
+own, and delays no other.
 
 An event is *accepted* once the broker has acknowledged its frame and has not refused it. Confirmations finish
-in the order of the events of their type.
-"""
+in the order of the events of their type."""
 
 from __future__ import annotations
 
@@ -31,17 +30,17 @@ UNTRACED, GATHERED = "", "gathered"
 """Traceparents of an event: it is in no trace; the batch in which it is gathered is to begin one."""
 
 BeginTrace = Callable[[str, int], str]
-"""Gets an event type and a number of events; the traceparent of a batch, or `UNTRACED`."""
+"""(event type, number of events) to the traceparent of a batch, or `UNTRACED`."""
 
 
 @dataclass(slots=True, eq=False)
 class Confirmation:
-    """Finished once the broker has accepted or refused certain events; `error` is their first refusal."""
+    """Finished once the broker has accepted or refused certain events; `error` is their first refusal.
+    `pending` is the number of types with events that are not accepted."""
 
     flushes: bool = False
     error: Exception | None = None
     pending: int = 0
-    """The types of which some events are not accepted."""
 
     @property
     def finished(self) -> bool:
@@ -50,9 +49,8 @@ class Confirmation:
 
 @dataclass(slots=True)
 class Sent:
-    """Events that were passed to the link, `first` to `last` of their type; refused here if they have no
-    sequence number.
-    """
+    """Events `first` to `last` of their type that were passed to the link, or refused here if they have no
+    sequence number."""
 
     first: int
     last: int
@@ -71,29 +69,26 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """The events of one type, counted from 1 as they are published."""
+    """The events of one type, counted from 1 as they are published. `form` is of the rows; `rows_bytes` is
+    the size of their events, `rows_held` and `bytes` are in memory, the latter of all unaccepted events.
+    `rows_gathered` are the first and last row whose batch is to begin a trace, `contexts` of traced rows by
+    position. `ended` until the type is advertised again."""
 
     name: str
     form: PlainRows | None = None
-    """Of the rows."""
     batches: deque[tuple[EventBatch, int]] = field(default_factory=deque)
     rows: list[Row] = field(default_factory=list)
     rows_bytes: int = 0
     rows_held: int = 0
-    """What the rows take in memory; `rows_bytes` is of their events."""
     rows_gathered: tuple[int, int] | None = None
-    """The first and the last row whose batch is to begin a trace."""
     contexts: list[TraceContext] = field(default_factory=list)
-    """Of rows that are in a trace, by their positions."""
     bytes: int = 0
-    """What all events that are not accepted take in memory."""
     published: int = 0
     passed: int = 0
     accepted: int = 0
     sent: deque[Sent] = field(default_factory=deque)
     waiting: deque[Waiting] = field(default_factory=deque)
     ended: bool = False
-    """Whether no more of them come, unless the type is advertised again."""
 
     @property
     def events(self) -> int:
@@ -109,7 +104,7 @@ class Lane:
 
     @property
     def gathered(self) -> bool:
-        """Whether the rows are to be a batch, for no more of them can be in a trace."""
+        """Whether the rows are to become a batch, which has no room for more traces."""
         return len(self.contexts) >= MOST_CONTEXTS - 1
 
 
@@ -120,7 +115,7 @@ _BATCH_BYTES = 256 << 10
 _ROW_BYTES, _VALUE_BYTES = 250, 64
 """Of an event that is not in a batch yet, besides its size: a dict and its values."""
 _FRAME_BYTES = 256 << 10
-"""About how many bytes of events one frame carries, so that the broker handles one while the next is made."""
+"""Approximate bytes of events per frame, so that the broker handles one while the next is created."""
 _FRAME_EVERY_NS = 667_000
 _BURST_NS = 8 * _FRAME_EVERY_NS
 """Frames that leave one by one before the rate is bounded: a caller that waits for the effect of each event
@@ -128,12 +123,11 @@ before it publishes the next, a thousand times a second, is never delayed."""
 
 
 class Outbox:
-    """The events of one client. `stamp` gives a batch its identity; `EventError` if its type is not
-    advertised any more.
+    """The events of one client. `stamp` gives a batch its identity; `EventError` if its type is no longer
+    advertised.
 
-    `events` and `bytes`, of memory, count what is not accepted, without the held types; `full` says when a
-    caller must wait. `finished` collects the confirmations that have finished, for the caller to take.
-    """
+    `events` and `bytes`, of memory, count unaccepted events without held types; if `full`, a caller must
+    wait. `finished` collects finished confirmations for the caller to take."""
 
     def __init__(
         self,
@@ -154,34 +148,32 @@ class Outbox:
         self._max_bytes = max_bytes
         self._lanes: dict[str, Lane] = {}
         self.waiting: dict[str, Lane] = {}
-        """Those that have something to send and are not held; the next one first."""
+        """Lanes with events to send that are not held, the next one first."""
         self._held: set[str] = set()
         """The types that the broker holds."""
         self._in_flight = 0
         self.unfinished = 0
         """Confirmations that somebody waits for."""
         self.frames: deque[tuple[int, list[tuple[Lane, int]]]] = deque()
-        """The frames with events that are not acknowledged, and how many of which lane each has."""
+        """Unacknowledged frames with events, and how many of which lane each has."""
         self._last_frame = 0
         self._next_ns = 0
         self.last_refusal: Exception | None = None
         self._first_refusal: Exception | None = None
-        """The first one since the last flush, and how many events were refused since then."""
+        """The first refusal, and the number of refused events, since the last flush."""
         self._refused = 0
 
     # --- from the publisher ---------------------------------------------------------------------------------
 
     def full(self, type_name: str) -> bool:
-        """Whether there is no room for another event of this type."""
         lane = self._lanes.get(type_name)
         if lane is not None and type_name in self._held:
             return lane.events >= self._max_events or lane.bytes >= self._max_bytes
         return self.events >= self._max_events or self.bytes >= self._max_bytes
 
     def put_row(self, form: PlainRows, row: Row, size: int, traceparent: str = UNTRACED) -> bool:
-        """Add one event of `size` bytes, as `form.row` has returned it; False where it waits for a time
-        (`wait_ns`) together with others.
-        """
+        """Add one event of `size` bytes, as returned by `form.row`; False if it waits until `wait_ns` with
+        others."""
         name = form.event_type.name
         lane = self._lanes.get(name) or self._lane(name)
         if lane.form is not form:
@@ -206,7 +198,7 @@ class Outbox:
         return self.wait_ns is None
 
     def put_batch(self, batch: EventBatch) -> None:
-        """Add any number of events; they are split as the broker's limits demand."""
+        """Add any number of events; they are split by the broker's limits."""
         if len(batch):
             lane = self._lanes.get(batch.event_type.name) or self._lane(batch.event_type.name)
             self._gather(lane)
@@ -284,7 +276,7 @@ class Outbox:
         return any(lane.published - lane.passed >= BATCH_EVENTS for lane in self.waiting.values())
 
     def pass_events(self, link: Link, now_ns: int) -> None:
-        """Pass the events of the link's next frame, if they are due; else `wait_ns` is when they are."""
+        """Pass the events of the link's next frame, if due; else set `wait_ns` to when they are."""
         if not link.open_for_events:
             return
         due_ns = self._next_ns - _BURST_NS
@@ -326,7 +318,7 @@ class Outbox:
         lane.sent.append(sent)
         try:
             publish = self._stamp(batch)
-        except EventError as error:  # The advertisement was refused or taken back meanwhile.
+        except EventError as error:  # the advertisement was refused or withdrawn meanwhile
             self._refuse(lane, sent.first, sent.last, RefusedError("FAILED_PRECONDITION", str(error)))
             self._accept(lane, 0)
             return 0
@@ -343,7 +335,6 @@ class Outbox:
     # --- from the link --------------------------------------------------------------------------------------
 
     def framed(self, frame: Frame[Message]) -> None:
-        """A frame was sent."""
         if frame.sequence > self._last_frame:
             self._last_frame = frame.sequence
             events = [
@@ -361,14 +352,13 @@ class Outbox:
                 self._accept(lane, count)
 
     def restart(self) -> None:
-        """The link was reset: it sends what is unacknowledged again, in new frames, and nothing is held."""
+        """The link was reset: it sends unacknowledged events again, in new frames, and nothing is held."""
         self.frames.clear()
         self._last_frame = 0
         for type_name in list(self._held):
             self.set_held(type_name, False)
 
     def set_held(self, type_name: str, held: bool) -> None:
-        """Keep the events of a type here, or send them again."""
         if held == (type_name in self._held):
             return
         (self._held.add if held else self._held.discard)(type_name)
@@ -386,7 +376,7 @@ class Outbox:
                 self.waiting[type_name] = lane
 
     def _accept(self, lane: Lane, count: int) -> None:
-        """So many more events have left the outbox, without those that were refused here."""
+        """`count` more events have left the outbox, not counting those refused here."""
         before, before_bytes = lane.accepted, lane.bytes
         lane.accepted += count
         while lane.sent:
@@ -407,7 +397,7 @@ class Outbox:
             self._forget(lane)
 
     def _forget(self, lane: Lane) -> None:
-        """A lane that has ended is no longer needed once all its events are accepted."""
+        """Remove an ended lane once all its events are accepted."""
         if not lane.events:
             self._lanes.pop(lane.name, None)
 
@@ -434,8 +424,7 @@ class Outbox:
                     self._refuse(lane, low, high, error)
 
     def _refuse(self, lane: Lane, low: int, high: int, error: Exception) -> None:
-        """The events `low` to `high` were refused: an error for who waits for them, else for the next
-        flush."""
+        """The events `low` to `high` were refused: an error for their confirmations, else the next flush."""
         unconfirmed = high - low + 1
         start = bisect_left(lane.waiting, low, key=lambda waiting: waiting.last)
         for index in range(start, len(lane.waiting)):
@@ -462,7 +451,7 @@ class Outbox:
     # --- the end --------------------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
-        """No more events will be sent; `pending` still counts those that were not accepted."""
+        """No more events will be sent; `pending` still counts unaccepted ones."""
         for lane in self._lanes.values():
             for waiting in lane.waiting:
                 confirmation = waiting.confirmation

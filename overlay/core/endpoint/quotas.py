@@ -2,13 +2,12 @@
 send.
 
 A message over a bound is refused with RESOURCE_EXHAUSTED and one sentence that names the bound; what was
-accepted before stays. Neighbours are not bounded here: what they send was accepted from a client elsewhere.
-Cost: O(1) per message, beside one pass over the filter of a Subscribe or an Advertise.
+accepted before stays. Neighbours are not bounded: what they send was accepted elsewhere. Cost: O(1) per
+message, and one pass over the filter of a Subscribe or an Advertise.
 
 A rate is a bucket per session and kind that fills at the rate and holds one second of it. Invariant: over any
-t seconds the accepted amount is at most rate * (t + 1), and one message more. A message passes while there is
-anything in the bucket, and takes what it has, so a batch is never split.
-"""
+t seconds the accepted amount is at most rate * (t + 1), and one message more. A message passes while the
+bucket is not empty and may overdraw it, so a batch is never split."""
 
 from __future__ import annotations
 
@@ -32,12 +31,10 @@ _NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many sessions a broker has and one client, subscriptions a session, event types a broker and a
-    session (those that it was the first to name), views of one type a broker, how long and how deeply nested
-    a filter is, and how many conjunctions its normal form has. Its length is compared where it arrives,
-    before it is parsed: to parse and index it takes about a millisecond per KiB. Of a session, per second:
-    updates, and published events and their bytes. None is no bound.
-    """
+    """The most sessions of a broker and of one client, subscriptions of a session, event types of a broker
+    and of a session (that it named first), views of one type; length, depth and conjunctions in normal form
+    of a filter. Its length is checked before parsing: to parse and index it takes about a millisecond per
+    KiB. Per session and second: updates, and published events and their bytes. None is no bound."""
 
     sessions: int = 20_000
     session_subscriptions: int = 1_000_000
@@ -54,19 +51,17 @@ class Bounds:
 
 
 class Quotas:
-    """Compares what clients ask of one broker with its bounds."""
-
     def __init__(self, tables: Tables, bounds: Bounds) -> None:
         self._tables = tables
         self.bounds = bounds
         self._introduced: dict[Interface, dict[str, None]] = {}
         self._buckets: dict[Interface, dict[str, tuple[float, int]]] = {}
-        """By session and kind the level of a bucket, and when it had that."""
+        """By session and kind, the level of a bucket and when it had that."""
         self._principals: dict[Interface, str] = {}
         self._sessions: Counter[str] = Counter()
 
     def forget(self, interface: Interface) -> None:
-        """The session of a client has ended."""
+        """A client's session has ended."""
         self._introduced.pop(interface, None)
         self._buckets.pop(interface, None)
         self._count_no_more(interface)
@@ -92,22 +87,19 @@ class Quotas:
         return None
 
     def session_opened(self, interface: Interface, principal: str) -> None:
-        """A session counts as this principal's until `forget`, or until another principal opens it, also one
-        that is on its way from another broker; those of none, an empty name, are not bounded.
-        """
+        """A session, also one on its way from another broker, counts as this principal's until `forget`, or
+        until another principal opens it. Sessions of the empty name are not bounded."""
         self._count_no_more(interface)
         if principal:
             self._principals[interface] = principal
             self._sessions[principal] += 1
 
     def principal(self, interface: Interface) -> str:
-        """Whose a session counts as."""
         return self._principals.get(interface, "")
 
     def refusal(self, message: Message, interface: Interface, now_ns: int = 0) -> Refuse | None:
-        """The refusal of a client's message that is over a bound. To be asked directly before the core gets
-        the message.
-        """
+        """The refusal of a client's message that is over a bound. Call directly before the core gets the
+        message."""
         if message.__class__ is Update:
             rate = self.bounds.session_updates_per_s
             if rate is None or self._passes(interface, "updates", 1, rate, now_ns):
@@ -132,7 +124,7 @@ class Quotas:
     def events_refusal(
         self, batch: EventBatch, size: int, interface: Interface, now_ns: int
     ) -> Refuse | None:
-        """The refusal of a client's events, of this size in bytes, that come too fast."""
+        """The refusal of a client's events, of `size` bytes, that come too fast."""
         bounds, count = self.bounds, batch.count
         for option, amount, rate in (
             ("events", count, bounds.session_events_per_s),
@@ -149,9 +141,8 @@ class Quotas:
         return None
 
     def _passes(self, interface: Interface, kind: str, amount: int, rate: float, now_ns: int) -> bool:
-        """Whether a message of this amount keeps the rate, in amounts per second; if so it counts. A clock
-        that goes back fills nothing.
-        """
+        """Whether a message of this amount keeps the rate, per second; if so it counts. A clock that goes
+        back fills nothing."""
         buckets = self._buckets.setdefault(interface, {})
         level, since_ns = buckets.get(kind, (rate, now_ns))
         level = min(rate, level + max(0, now_ns - since_ns) / _NS_PER_S * rate)

@@ -1,13 +1,12 @@
-"""A broker that has lost its state takes no events before it knows where to send them.
+"""A broker that has lost its state takes no events before it can route them.
 
-One that stores events takes none at any start; others know by a neighbour or client that they had an earlier
-life. Until the neighbours, and for a moment the clients, have sent what they want, no credit is granted, and
-no SyncEnd leaves.
+A broker with storage recovers at every start, others if a neighbour or client shows that they had an earlier
+life. Until neighbours, and for a moment clients, have sent their state, no credit is granted, and no SyncEnd
+leaves.
 
-A broker that stores events also stores which clients it awaits, mostly none: sessions that are not durable
-and subscribe, and those that advertise types that are not durable, since neighbours would end their interest
-in these. They are stored within `PROGRESS_NS`, at a cost of those that have changed.
-"""
+A broker with storage also stores which clients it awaits, mostly none: sessions that are not durable and
+subscribe, and those that advertise types that are not durable, since neighbours would end their interest in
+these. They are stored within `PROGRESS_NS`, at a cost of the changed ones."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from covey.overlay.core.routing.tables import Tables
 
 NS_PER_S = 1_000_000_000
 RECOVERY_NS = 10 * NS_PER_S
-"""How long a restarted broker waits for its neighbours at most ..."""
+"""How long a restarted broker waits for its neighbours at most."""
 CLIENTS_NS = 5 * NS_PER_S // 2
-"""... and for its clients, which connect again within two seconds, at least."""
+"""How long it waits for its clients, which reconnect within two seconds."""
 _STARTING_NS = 60 * NS_PER_S
 _LIFE_SHIFT = 32
 
@@ -41,16 +40,15 @@ class Recovery:
         self._steady_ns = now_ns
         self._new_neighbour = False
         self._awaited: dict[Interface, None] | None = None
-        """The clients to wait for, where they are known."""
+        """The clients to wait for, None if unknown."""
 
     def incarnation(self, number: int) -> int:
-        """The incarnation of a link of this life, by its number, of 22 bits."""
+        """The incarnation of this life's link `number`, of 22 bits."""
         return self._life << _LIFE_SHIFT | number << 10 | 1
 
     def begins(self, hello: Hello, now_ns: int) -> bool:
-        """Whether a recovery begins with this hello: its sender knew an earlier life of the broker, which has
-        just started.
-        """
+        """Whether a recovery begins with this hello: its sender has linked to an earlier life of the broker,
+        which has just started."""
         known = hello.peer_incarnation
         if not known or known >> _LIFE_SHIFT == self._life:
             return False
@@ -60,7 +58,7 @@ class Recovery:
         return True
 
     def begin(self, now_ns: int, awaited: Iterable[Interface] | None = None) -> None:
-        """Wait for neighbours and clients from now on, for these clients where they are known."""
+        """Wait for neighbours and clients from now on; only for `awaited` clients, if known."""
         self.going_on = True
         self._awaited = None if awaited is None else dict.fromkeys(awaited)
         if self._awaited is None or self._awaited:
@@ -68,7 +66,7 @@ class Recovery:
         self._timers.set(("recovery", ""), now_ns + RECOVERY_NS)
 
     def opened(self, now_ns: int) -> None:
-        """Neighbours and clients can connect from now on: until now it has read what it had stored."""
+        """Connections are possible from now on; reading the storage has taken until now."""
         self._started_ns = now_ns
         for what, period_ns in (("clients", CLIENTS_NS), ("recovery", RECOVERY_NS)):
             if (what, "") in self._timers:
@@ -80,7 +78,7 @@ class Recovery:
         return ("clients", "") in self._timers
 
     def returned(self, interface: Interface) -> bool:
-        """A client has sent all that it wants and publishes; whether the last one has that was awaited."""
+        """A client has sent its whole state; True if it was the last awaited one."""
         if not self._awaited or interface not in self._awaited:
             return False
         del self._awaited[interface]
@@ -90,25 +88,22 @@ class Recovery:
         return True
 
     def neighbour_connected(self, hello: Hello) -> None:
-        """Its link has no earlier state: it knows no life of this broker if it has started anew itself."""
+        """A neighbour has connected; without an earlier link to this broker it may have restarted, too."""
         self._new_neighbour |= not hello.peer_incarnation
 
     def synchronised(self, now_ns: int) -> bool:
-        """Whether clients had their time, all neighbours having sent their state: those here, and where a
-        neighbour has started anew, those of the brokers behind it, from now on, unless that one knows itself
-        for whom it waits.
-        """
+        """All neighbours have sent their state; True if clients had their time, after a neighbour's restart
+        also those of the brokers behind it, unless its storage has whom it awaits."""
         if not self.awaits_clients and self._new_neighbour and self._awaited is None:
             self._new_neighbour = False
             self._timers.set(("clients", ""), now_ns + CLIENTS_NS)
         return not self.awaits_clients
 
     def wait(self, now_ns: int) -> None:
-        """Go on for as long again."""
         self._timers.set(("recovery", ""), now_ns + RECOVERY_NS)
 
     def steady(self, now_ns: int) -> bool:
-        """Whether it is over, and publishers had the time to send again what was not acknowledged before."""
+        """Whether it is over, and publishers had the time to send unacknowledged events again."""
         return not self.going_on and now_ns >= self._steady_ns
 
     def end(self, now_ns: int) -> None:
@@ -127,14 +122,14 @@ class AwaitedClients:
         self._types = frozenset(storage.types)
         self._saved = dict.fromkeys(storage.awaited())
         self._touched = dict(self._saved)
-        """Those that may be awaited or not, other than is saved."""
+        """Clients whose saved state may be outdated."""
 
     def touch(self, interface: Interface) -> None:
         """The session of a client has changed, or ended."""
         self._touched[interface] = None
 
     def save(self, *, returning: bool) -> None:
-        """Store who is awaited now. While those awaited since the restart are `returning`, they stay."""
+        """Store who is awaited now. Those awaited since the restart stay while they may be `returning`."""
         added, removed, kept = list[Interface](), list[Interface](), dict[Interface, None]()
         for interface in self._touched:
             if self._is_awaited(interface):

@@ -1,13 +1,12 @@
 """The links of a broker where they move around brokers that are dead (`core/repair`).
 
-Invariants. There is at most one upward link: the queue of the old one is removed before the new one's is
-made. A link of either direction that has had no connection for `repair_after_ns` is released, by both of its
-ends: what waited for it is dropped and counted, its interest ends, and no acknowledgement waits for it.
-A link that is left for a better one ends in order: nothing more is routed to it, what is queued for it is
-acknowledged or `LEAVE_NS` pass, then it gets a goodbye, at which the other end releases it at once.
+Invariants. There is at most one upward link: the old queue is removed before the new one is created. A link
+of either direction that has had no connection for `repair_after_ns` is released by both of its ends: its
+pending messages are dropped and counted, its interest ends, and no acknowledgement waits for it. A link that
+is left for a better one ends in order: nothing more is routed to it, what is queued is acknowledged or
+`LEAVE_NS` pass, then it gets a goodbye, at which the other end releases it at once.
 
-Who drives it calls `advance` every `interval_ns`, probes the brokers of `to_probe`, and dials `target`.
-"""
+The driver calls `advance` every `interval_ns`, probes the brokers of `to_probe`, and dials `target`."""
 
 from __future__ import annotations
 
@@ -44,11 +43,10 @@ class Repairing:
         self._name = name
         self._released = released
         self._leaving: dict[Interface, tuple[int, str]] = {}
-        """The links that are left in order: until when, and the status of the goodbye."""
+        """Links that are left in order: until when, and the status of the goodbye."""
 
     @property
     def interval_ns(self) -> int:
-        """How long to wait between two calls of `advance`."""
         if self._leaving:
             return _LEAVING_INTERVAL_NS
         return min(_LONGEST_INTERVAL_NS, self.uplink.repair_after_ns // 4)
@@ -59,7 +57,7 @@ class Repairing:
         return self.uplink.chosen if not self._leaving and self._queue() is not None else None
 
     def neighbours(self) -> dict[str, bool]:
-        """The brokers that this one has links to now, each with whether it dials them."""
+        """The brokers that this one has links to; True for those that it dials."""
         names = [interface.removeprefix(_BROKER) for interface in self._endpoint.neighbours]
         target = self.target
         return {name: name == target for name in names}
@@ -77,7 +75,7 @@ class Repairing:
         return chosen, f"in place of {best}, which {again}"
 
     def set_rule(self, rule: UplinkRule, now_ns: int) -> None:
-        """From now on another rule. Links that it does not allow end in order."""
+        """Links that the new rule does not allow end in order."""
         self.rule = rule
         before = self.uplink.chosen
         self.uplink.set_candidates(rule.candidates(self._name))
@@ -97,7 +95,7 @@ class Repairing:
         return True
 
     def left(self, interface: Interface, now_ns: int) -> None:
-        """A broker has said that it has another upward link from now on."""
+        """A broker has reported that it has another upward link."""
         if interface in self._endpoint.neighbours and interface != self._chosen:
             self._leaving.pop(interface, None)
             self._end(interface, now_ns)
@@ -105,7 +103,7 @@ class Repairing:
     # --- probes ---------------------------------------------------------------------------------------------
 
     def to_probe(self) -> list[str]:
-        """The brokers to ask whether they serve."""
+        """The brokers to probe now."""
         if self._leaving:
             return []
         queue = self._queue()
@@ -117,7 +115,7 @@ class Repairing:
     # --- time -----------------------------------------------------------------------------------------------
 
     def advance(self, now_ns: int) -> None:
-        """Release what has been without a connection for too long, and see to the upward link."""
+        """Release links that were disconnected for too long, and choose the upward link."""
         endpoint = self._endpoint
         after_ns = self.uplink.repair_after_ns
         for interface, queue in list(endpoint.neighbours.items()):
@@ -147,7 +145,6 @@ class Repairing:
         return f"{_BROKER}{self.uplink.chosen}"
 
     def _queue(self) -> InterfaceQueue | None:
-        """Of the upward link."""
         return self._endpoint.neighbours.get(self._chosen)
 
     def _leave(self, interface: Interface, now_ns: int, status: str) -> None:

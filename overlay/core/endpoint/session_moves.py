@@ -1,19 +1,19 @@
 """Durable sessions that move from one broker to another.
 
-A client shows the ticket of its session at another broker, the *destination*. This refuses it (UNAVAILABLE,
+A client shows the ticket of its session at another broker, the *destination*, which refuses it (UNAVAILABLE,
 so that it tries again) and has the session handed over by the *origin*, the broker that has it:
 
 1. ASK, STATE, some subscriptions at a time: the destination subscribes for the session, and stores its events
    from then on. The origin goes on storing them, too.
-2. FLUSH, once the subscriptions have taken effect: it follows the events that were stored before it from
-   broker to broker, so that when it has arrived the origin has all that the destination will not get. A
-   broker that was restarted a moment ago lets it wait for what publishers send again.
+2. FLUSH, once the subscriptions have taken effect: it follows earlier stored events from broker to broker, so
+   on its arrival the origin has all that the destination will not get. A broker that was restarted a moment
+   ago lets it wait for what publishers send again.
 3. READ, RECORDS: the destination copies what the session has not acknowledged at the origin.
-4. COMMIT, once all is on disk: the origin forgets the session in one transaction and confirms.
+4. COMMIT, once all is on disk: the origin removes the session in one transaction and confirms.
 
-The client gets the copies first, then what the destination has stored itself; it drops what is in both. A
-broker that does not know where another is passes a message on to all its neighbours, and learns from what
-comes back. Every message is sent again until it is answered; what answers is void in another attempt.
+The client gets the copies first, then the destination's records, and drops repetitions. A broker without a
+route to another floods a message to its neighbours, and learns routes from answers. Every message is sent
+again until answered; answers to another attempt are void.
 
 Invariant: a session is at one broker, the origin until it has committed. Until then both may give up and
 nothing has changed. A destination that has sent COMMIT waits for the answer, over restarts.
@@ -44,13 +44,15 @@ from covey.overlay.core.warnings import WarningKind
 
 RETRY_NS = 500_000_000
 PATIENCE_NS = 10_000_000_000
-"""How long a destination goes on without an answer after its client has asked last."""
+"""How long a destination goes on without an answer after its client's last request."""
 _ENDED = 1_000
 
 
 @dataclass(slots=True)
 class _Arriving:
-    """A session on its way here; `awaits` is the message that waits for an answer."""
+    """A session on its way here; `awaits` is the message to be answered, `settles` the epoch of its last
+    subscription. `places` are where to read on by type still to be copied, `starts` where the copies begin in
+    the log; `arrival` is set once all is copied."""
 
     interface: Interface
     origin: str
@@ -60,25 +62,21 @@ class _Arriving:
     queue: InterfaceQueue | None = None
     awaits: SessionMove = field(init=False)
     settles: int = 0
-    """The epoch of its last subscription."""
     settled: bool = False
     places: dict[str, int] = field(default_factory=dict)
-    """By type that is still to be copied, where to read on."""
     starts: Mapping[str, int] = field(default_factory=dict)
-    """By type where the copies begin in the log."""
     arrival: Arrival | None = None
-    """Once all is copied."""
     lost: dict[str, int] = field(default_factory=dict)
 
     @property
     def receiver(self) -> Interface:
-        """Whose copies they are, in the logs."""
+        """The receiver of its copies in the logs."""
         return f"{COPIES}{self.number:x}/{self.interface}"
 
 
 @dataclass(slots=True)
 class _Leaving:
-    """A session that another broker asks for; `ends` are those of the logs once the flush has arrived."""
+    """A session that another broker has requested; `ends` are the logs' ends once the flush has arrived."""
 
     broker: str
     number: int
@@ -110,7 +108,7 @@ class SessionMoves:
         endpoint.admit, endpoint.ticket, endpoint.ended = self.admit, self.issue, self._forget
         self._durability = durability
         self._routes: dict[str, Interface] = {}
-        """By broker the neighbour over which it was heard of last."""
+        """By broker, the neighbour from which its last message came."""
         self._arriving: dict[Interface, _Arriving] = {}
         self._leaving: dict[Interface, _Leaving] = {}
         self._flushes: list[_Flush] = []
@@ -128,7 +126,6 @@ class SessionMoves:
     # --- clients --------------------------------------------------------------------------------------------
 
     def issue(self, queue: InterfaceQueue) -> str:
-        """The ticket of a durable session."""
         return self.tickets.issue(queue.interface, Ticket(self.name, queue.identity))
 
     def admit(self, peer: ConnectRequest) -> None:
@@ -174,16 +171,14 @@ class SessionMoves:
         raise self._refusal(origin)
 
     def _forget(self, interface: Interface) -> None:
-        """A session has ended here: who has asked for it asks in vain."""
+        """A session has ended here: requests for it are void."""
         self._leaving.pop(interface, None)
 
     def arrives(self, interface: Interface) -> bool:
-        """Whether the session of a client is on its way here."""
         return interface in self._arriving
 
     def _is_orphan(self, queue: InterfaceQueue, ticket: Ticket | None) -> bool:
-        """Whether a client that has left before it got the ticket of an empty session shows that of
-        another."""
+        """Whether a client, having left before it got the ticket of an empty session, shows another's."""
         interface = queue.interface
         other = ticket is not None and ticket.identity != queue.identity and interface not in self._arriving
         return other and not queue.connected and not self._endpoint.in_use(interface)
@@ -195,7 +190,7 @@ class SessionMoves:
     # --- messages -------------------------------------------------------------------------------------------
 
     def receive(self, message: SessionMove, source: Interface) -> None:
-        """Take a message of a neighbour, for this broker or another."""
+        """Handle a neighbour's message, for this broker or another."""
         self._routes[message.sender] = source
         if message.receiver != self.name:
             self._pass_on(message, source)
@@ -223,7 +218,7 @@ class SessionMoves:
 
     @property
     def _steady(self) -> bool:
-        """Whether this broker has all that was sent to it before it was restarted, or lost. Else what comes
+        """Whether this broker has all unacknowledged events from before its restart. Otherwise what comes
         again may have gone on before, and other brokers would drop it."""
         return self._endpoint.recovery.steady(self._clock.now_ns)
 
@@ -231,8 +226,8 @@ class SessionMoves:
         return SessionMove(self.name, arriving.origin, arriving.interface, arriving.number, step)
 
     def _pass_on(self, message: SessionMove, source: Interface) -> None:
-        """To where the receiver was heard of, else to all neighbours but the source. What cannot be sent is
-        sent again by its sender."""
+        """Send to the receiver's route, else flood to all neighbours but the source. What cannot be sent is
+        repeated by its sender."""
         route = self._routes.get(message.receiver, "")
         known = self._endpoint.queues.get(route)
         others = [route] if known is not None and known.connected and route != source else None
@@ -253,7 +248,7 @@ class SessionMoves:
             self._flushes.append(_Flush(message, neighbour, self._durability.ends()))
 
     def advance(self) -> None:
-        """Something has happened: send what has waited for it."""
+        """Send what has waited for the last change."""
         if self._flushes:
             self._advance_flushes()
         for arriving in list(self._arriving.values()) if self._arriving else ():
@@ -354,7 +349,7 @@ class SessionMoves:
         self._await(arriving, MoveStep.ASK)
 
     def _await(self, arriving: _Arriving, step: MoveStep, type_name: str = "", offset: int = 0) -> None:
-        """Send what is to be answered, and again until it is."""
+        """Send a message, and again until it is answered."""
         identity = arriving.identity if step is MoveStep.ASK else ""
         message = self._message(arriving, step)
         arriving.awaits = replace(message, identity=identity, type_name=type_name, offset=offset)
@@ -400,7 +395,7 @@ class SessionMoves:
         if message.reason == "moved" and message.moved_to != self.name:
             self._endpoint.quotas.session_opened(arriving.interface, principal)
             self._ask(arriving.interface, message.moved_to, arriving.identity, arriving.requested_ns)
-        elif message.reason in ("unknown", "moved"):  # it came here, and has ended since
+        elif message.reason in ("unknown", "moved"):  # the session came here, and has ended since
             self._ended[arriving.interface] = arriving.identity
             if len(self._ended) > _ENDED:
                 del self._ended[next(iter(self._ended))]
@@ -430,7 +425,7 @@ class SessionMoves:
         self.advance()
 
     def _read(self, arriving: _Arriving) -> None:
-        """What is to be copied next, or what follows."""
+        """Request what is to be copied next, or go on to COMMIT."""
         for name, place in arriving.places.items():
             self._await(arriving, MoveStep.READ, name, place)
             return
@@ -453,7 +448,7 @@ class SessionMoves:
         self._read(arriving)
 
     def _prepare(self, arriving: _Arriving, arrival: Arrival) -> None:
-        """Once all that was copied is on disk, store the session."""
+        """Once all copies are on disk, store the session."""
         storage, queue = self._durability.storage, arriving.queue
         assert queue is not None
         if any(storage.synced(name) < end for name, end in arrival.ends.items()):
@@ -478,7 +473,7 @@ class SessionMoves:
 
 
 def _some(subscribes: Sequence[Subscribe], start: int) -> tuple[Subscribe, ...]:
-    """Those from a position on that fit into a message, at least one."""
+    """From a position on, as many as fit into a message, at least one."""
     end, size = start, 0
     while end < len(subscribes) and (end == start or size < READ_BYTES):
         size += size_of(subscribes[end])

@@ -1,9 +1,7 @@
-"""The record of one broker's endpoint, which its parts take, and the way between its interfaces and its core.
+"""The state of one broker's endpoint that its parts share, and the way between its interfaces and its core.
 
 Messages go to the core in the order of arrival, and the core's messages into queues in the order of its
-actions. Events go to neighbours first; the sessions are served with them in `deliver`, before anything else
-is handled.
-"""
+actions. Events go to neighbours first; sessions get them in `deliver`, before anything else is handled."""
 
 from __future__ import annotations
 
@@ -48,8 +46,8 @@ from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.warnings import Warn, WarningKind
 
 REFUSAL_CHARACTERS = 4_000
-"""Of the sentence that a client gets, and of the type in it: those that wait are bounded by their number, and
-would else repeat what it has sent."""
+"""Of a refusal's sentence, and of the type in it: waiting refusals are bounded by number, and would otherwise
+repeat what the client has sent."""
 
 
 def _shortened(text: str) -> str:
@@ -78,17 +76,16 @@ class Core(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """The limits of a broker. Up to `join_events` events that came in several messages are matched as one
-    batch. Without `stamp_ingress` events of clients keep the ingress time that they come with: a simulation
-    in which something must be known of it in advance.
+    """The limits of a broker. Up to `join_events` events of several messages are matched as one batch.
+    Without `stamp_ingress`, events of clients keep their ingress time, for simulations that set it in
+    advance.
 
     While more than `max_queued_control` messages are queued for a neighbour, the broker reads nothing from
-    clients with more than `max_unsettled` changes on their way. `after_hold_bytes` is what a client may send
-    of a type after it was told to hold it, several times what is on its way then: more is refused, or a
-    client that does not heed holds would fill queues that only holds bound. `drop_repeats` is for links that
-    move (`Repeats`). A turn has at most `turn_messages` messages (`flow.py`). Of subscriptions that end
-    together `ending_part` are withdrawn at once (`ending.py`).
-    """
+    clients with more than `max_unsettled` changes on their way. More than `after_hold_bytes` of a held type,
+    several times what is on its way at the Hold, is refused: a client that ignores holds would fill queues
+    that only holds bound. `drop_repeats` is for links that move (`Repeats`). A turn has at most
+    `turn_messages` messages (`flow.py`). `ending_part` subscriptions that end together are withdrawn at once
+    (`ending.py`)."""
 
     limits: Limits = field(default_factory=Limits)
     sessions: SessionLimits = field(default_factory=SessionLimits)
@@ -105,7 +102,6 @@ class EndpointOptions:
     ending_part: int = PART
 
     def queue_limits(self, *, session: bool) -> QueueLimits:
-        """Those of a session's queue, or of a link's."""
         sessions, links = self.sessions, self.links
         if session:
             return QueueLimits(sessions.queue_bytes, links.held_bytes, sessions.queue_events)
@@ -113,9 +109,8 @@ class EndpointOptions:
 
 
 class EndpointState(ABC):
-    """`queues` has every interface, `neighbours` those of brokers among them; `durability` is None without a
-    storage, `timings` and `tracing` where nothing is timed or traced. `BrokerEndpoint` has the calls.
-    """
+    """`queues` has every interface, `neighbours` the brokers among them; `durability` is None without a
+    storage, `timings` and `tracing` if nothing is timed or traced. `BrokerEndpoint` has the calls."""
 
     def __init__(
         self,
@@ -132,10 +127,9 @@ class EndpointState(ABC):
         storage: Storage | None,
     ) -> None:
         self.core, self.tables, self.options = core, core.tables, options
-        """`options` are those in force."""
         self.warn, self.clock, self.new_link = warn, clock, new_link
         self.links = 0
-        """How many links and moves of sessions there were, for their numbers."""
+        """Links and moves of sessions so far, for their numbers."""
         self.dialled = frozenset(dialled)
         self.timers: Timers[tuple[str, Interface]] = Timers()
         self.queues: dict[Interface, InterfaceQueue] = {}
@@ -146,7 +140,7 @@ class EndpointState(ABC):
         self.guard = Guard(core.tables, warn)
         self.quotas = Quotas(core.tables, options.bounds)
         self.publishers = 0
-        """How many clients have published, which share `options.windows`."""
+        """Clients that have published, which share `options.windows`."""
         self.holds = Holds(self._tell_hold)
         self.recovery = Recovery(life, clock.now_ns, self.timers)
         self.validity = Validity(clock, self.timers)
@@ -158,13 +152,14 @@ class EndpointState(ABC):
             ended=self.quotas.forget,
         )
         self.challenges: dict[Interface, tuple[ConnectRequest, IncomingConnection]] = {}
-        """Who claims the name of an interface that is connected, until the holder has answered."""
+        """Claims to the name of a connected interface, until its holder has answered."""
         self.admit: Callable[[ConnectRequest], None] | None = None
-        """Raises `ConnectionRefusedError` for a client that may not have the session of its name now."""
+        """Raises `ConnectionRefusedError` for a client that may not have the session of its name now; this
+        and the next two are set by `SessionMoves`."""
         self.ticket: Callable[[InterfaceQueue], str] = lambda _: ""
-        """The ticket of a durable session, ..."""
+        """The ticket of a durable session."""
         self.ended: Callable[[Interface], object] = lambda _: None
-        """... and what learns of the end of a session. `SessionMoves` sets all three."""
+        """Called at the end of a session."""
         self.timings, self.tracing = timings, tracing
         self.durability: Durability | None = None
         if storage is not None:
@@ -174,23 +169,21 @@ class EndpointState(ABC):
         self.deferred = False
         """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
         self.source: InterfaceQueue | None = None
-        """Whose messages were handled last."""
+        """The interface whose messages were handled last."""
         self.ending: list[tuple[InterfaceQueue, str, str]] = []
-        """Sessions that do not keep up and are to be ended, why, and with which status."""
+        """Sessions to end since they do not keep up, why, and with which status."""
 
     @property
     def credit_withheld(self) -> bool:
-        """Whether no interface may send events."""
         return self.draining or self.recovery.going_on
 
     def _tell_hold(self, source: Interface, hold: Hold) -> None:
-        """Have a source hold a type, or send it again."""
         queue = self.queues.get(source)
         if queue is not None:
             queue.send(hold)
 
     def forget(self, interface: Interface) -> None:
-        """An interface has ended, or has lost its state: nothing of it is observed or held any more."""
+        """An interface has ended, or has lost its state: nothing more is observed or held for it."""
         if self.timings is not None:
             self.timings.forget(interface)
         if self.tracing is not None:
@@ -239,7 +232,7 @@ class EndpointState(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """What a call has left to do when all else is consistent."""
+        """What remains at the end of a call, when all else is consistent."""
 
     def deliver(self) -> None:
         """Serve the sessions with the events that have gone to neighbours."""

@@ -1,9 +1,7 @@
-"""What a broker stores, as its endpoint sees it: the logs of durable types, and where each receiver is in
-them.
+"""What a broker stores, as its endpoint sees it: logs of durable types, and each receiver's place in them.
 
-A record of a log is a batch and its receivers, as routing found them when the batch arrived; so what is sent
-after a restart does not depend on what has been subscribed since. Offsets count the records of a type from 0.
-"""
+A record is a batch and its receivers, as routing found them on arrival, so what is sent after a restart does
+not depend on later subscriptions. Offsets count the records of a type from 0."""
 
 from __future__ import annotations
 
@@ -20,14 +18,12 @@ if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
 
 RECORD_BYTES = 2 << 20
-"""What a record of several events takes at most, with its receivers: of one that is read for a session that
-moves, neighbours take the messages."""
+"""The most that a record of several events takes, with its receivers, so that it fits into messages to
+neighbours when read for a session that moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored batch of one event type."""
-
     offset: int
     batch: EventBatch
     receivers: Sequence[Receiver]
@@ -35,8 +31,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class StoredSubscription:
-    """A subscription of a durable session, with its newest values, and when it ends, by the clock that stamps
-    events; 0 for never."""
+    """A subscription of a durable session, with its newest values; `ends_ns` is by the clock that stamps
+    events, 0 for never."""
 
     subscription_id: int
     filter: Filter
@@ -46,10 +42,9 @@ class StoredSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What a session that has come from another broker has waited for there: the records of this broker's
-    logs with `receiver`, below the offsets `ends` by type, before its own. While `origin` is not empty that
-    broker has yet to confirm that it has handed the session over, in the attempt `number`.
-    """
+    """What waits for a session that has come from another broker: records of this broker's logs with
+    `receiver`, below the offsets `ends` by type, before its own. Until `origin` is empty, that broker has yet
+    to confirm the handover, in the attempt `number`."""
 
     receiver: Interface
     ends: Mapping[str, int]
@@ -59,7 +54,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A durable session. Its `identity` tells it from others of the name, at whatever broker it is."""
+    """A durable session. Its `identity` is unique among sessions of the name, at all brokers."""
 
     identity: str
     subscriptions: Sequence[StoredSubscription]
@@ -67,11 +62,11 @@ class StoredSession:
 
 
 SubscriptionChanges = tuple[Iterable[StoredSubscription], Iterable[int]]
-"""Of a session the subscriptions that are new or have new values, and the numbers of those that are gone."""
+"""The new or changed subscriptions of a session, and the ids of removed ones."""
 
 
 class Storage(Protocol):
-    """The storage of one broker. What was appended is safe once a sync that began later has ended."""
+    """The storage of one broker. An appended record is safe once a sync that began later has ended."""
 
     @property
     def types(self) -> Sequence[str]:
@@ -82,19 +77,19 @@ class Storage(Protocol):
         """Whether a record may be lost in a crash."""
 
     def append(self, batch: EventBatch, receivers: Sequence[Receiver]) -> int:
-        """Store a batch; its offset."""
+        """Store a batch; returns its offset."""
 
     def append_copy(self, batch: EventBatch, receiver: Receiver) -> int:
-        """Store a batch that was stored for a session at another broker. It counts in no watermark."""
+        """Store a batch that was stored for a session at another broker; not counted in watermarks."""
 
     def read(
         self, type_name: str, offset: int, max_bytes: int, receiver: Interface
     ) -> tuple[Sequence[Record], int, int]:
-        """Of some records from an offset on those with this receiver, and it alone; where to read on; and how
-        many records, for whomever, retention had removed or damage has lost."""
+        """Records from an offset on with only this receiver, where to read on, and how many records, of any
+        receiver, retention has removed or damage lost."""
 
     def published(self, type_name: str) -> Iterator[RestoreKeys]:
-        """Of the newest records those that clients have published here, or whose keys have left."""
+        """The newest records that clients have published here, and ends of their keys."""
 
     def end(self, type_name: str) -> int:
         """The offset of the next record."""
@@ -103,10 +98,10 @@ class Storage(Protocol):
         """The offset below which all records are on disk."""
 
     def watermarks(self, type_name: str) -> Mapping[str, int]:
-        """By publisher the highest sequence number of a stored event."""
+        """The highest stored sequence number by publisher."""
 
     def cursor(self, interface: Interface, type_name: str) -> int:
-        """A lower bound of the first offset that an interface has not acknowledged, 0 if none is known."""
+        """A lower bound of the first unacknowledged offset, 0 if unknown."""
 
     def save_cursors(self, cursors: Mapping[tuple[Interface, str], int]) -> None: ...
 
@@ -128,31 +123,30 @@ class Storage(Protocol):
         subscriptions: Iterable[StoredSubscription],
         arrival: Arrival | None = None,
     ) -> None:
-        """Store a session, one that comes from another broker with its arrival, at once."""
+        """Store a session at once, with its arrival if it comes from another broker."""
 
     def save_subscriptions(
         self, changes: Mapping[Interface, SubscriptionChanges], *, synced: bool = True
     ) -> None:
-        """What has changed of stored sessions. Unless `synced` it is safe once a sync that began later has
-        ended."""
+        """Store changes of sessions, on return, or unless `synced` with a sync that begins later."""
 
     def forget_sessions(self, interfaces: Iterable[Interface]) -> None:
-        """They have ended."""
+        """Remove ended sessions."""
 
     def hand_over(self, interface: Interface, moved_to: str, number: int) -> None:
-        """A session is now that of another broker, by this attempt."""
+        """A session now belongs to another broker, by this attempt."""
 
     def save_arrival(self, interface: Interface, arrival: Arrival | None) -> None: ...
 
     def moved_to(self, interface: Interface) -> tuple[str, int]:
-        """To which broker the session of a client was handed over last, in which attempt; "" for none."""
+        """The broker to which the client's session was handed over last, "" for none, and the attempt."""
 
 
 def parts_of(
     batch: EventBatch, receivers: Sequence[Receiver]
 ) -> Iterator[tuple[EventBatch, Sequence[Receiver]]]:
-    """A batch and its receivers, halved until a record of each part takes `RECORD_BYTES` at most, or has one
-    event. In their order: after a crash between two of them the publisher sends the second one again."""
+    """Halve a batch and its receivers until a record of each part takes at most `RECORD_BYTES`, or has one
+    event. Store them in order: after a crash between two the publisher sends the second one again."""
     if batch.count < 2 or batch.nbytes + 4 * sum(map(_numbers, receivers)) <= RECORD_BYTES:
         yield batch, receivers
         return
@@ -168,7 +162,7 @@ def _numbers(receiver: Receiver) -> int:
 
 
 def _part(receiver: Receiver, start: int, stop: int) -> Receiver | None:
-    """What a receiver gets of the events from `start` to `stop`, None if nothing."""
+    """What a receiver gets of events `start` to `stop`, None if nothing."""
     rows = receiver.rows
     if rows is not None:
         first = start
@@ -184,8 +178,8 @@ def _part(receiver: Receiver, start: int, stop: int) -> Receiver | None:
 
 
 def message_of(record: Record, receiver: Receiver, *, late: bool = False) -> Publish | Deliver:
-    """What a receiver of a record gets. If it is `late`, the values of its subscriptions may have changed
-    since it was matched, so a client evaluates it again."""
+    """What a receiver of a record gets. `late`: its subscriptions may have changed since the match, so a
+    client evaluates it again."""
     batch = record.batch if receiver.rows is None else record.batch.take(receiver.rows)
     if receiver.ids is None or receiver.offsets is None:
         return Publish(batch, offset=record.offset)

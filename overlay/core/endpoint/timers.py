@@ -10,16 +10,14 @@ from typing import Generic, TypeVar
 
 @dataclass(slots=True)
 class EndpointClock:
-    """In nanoseconds: the time of the call that is being handled, of a clock that never jumps; `offset_ns`
-    added to it gives the time of the clock that stamps events.
-    """
+    """In nanoseconds: the time of the current call, by a monotonic clock; `offset_ns` added gives `stamp_ns`,
+    by the clock that stamps events."""
 
     now_ns: int
     offset_ns: int = 0
 
     @property
     def stamp_ns(self) -> int:
-        """The time of the clock that stamps events."""
         return self.now_ns + self.offset_ns
 
 
@@ -39,7 +37,7 @@ class Timers(Generic[K]):
         return key in self._due
 
     def set(self, key: K, due_ns: int, *, earlier: bool = False) -> None:
-        """In place of the key's deadline; with `earlier` only if that is later."""
+        """Replace the key's deadline; with `earlier` only by an earlier one."""
         before = self._due.get(key)
         if before is None or (before > due_ns if earlier else before != due_ns):
             self._due[key] = due_ns
@@ -64,7 +62,7 @@ class Timers(Generic[K]):
         self.next_ns = heap[0][0] if heap else None
 
     def take(self, now_ns: int, most: int | None = None) -> list[K]:
-        """Remove and return the keys whose deadlines have come, in their order, so many at most."""
+        """Remove and return the keys whose deadlines have come, in their order, at most `most`."""
         taken: list[K] = []
         while self.next_ns is not None and self.next_ns <= now_ns and len(taken) != most:
             key = heapq.heappop(self._heap)[2]
