@@ -180,7 +180,7 @@ class Acks:
         self._void = 0
 
     def _on_awaited(self, neighbour: Interface, pending: _Pending) -> None:
-        """# A run may await a newer epoch of the neighbour."""
+        """A run may await a newer epoch of the neighbour."""
         if pending.newest is not None:
             newest = pending.newest.pop(neighbour)
             if self.outstanding(neighbour, newest):
