@@ -1,14 +1,13 @@
 """Control messages pending on a busy link: the latest values win, and each epoch is still acknowledged.
 
-A pending Update absorbs the values of later Updates of its subscription, in its own position. The newest
-epoch follows, on an Update without values if necessary, so an epoch is acknowledged only when values at least
-as new have taken effect. No Update overtakes a message that creates, replaces or removes a subscription. The
-newest Acknowledge replaces earlier ones, as does the newest Hold of an event type.
+A pending Update absorbs later values of its subscription, in its own position. The newest epoch follows, on
+an Update without values if necessary, so an epoch is acknowledged only when values at least as new have taken
+effect. No Update overtakes a message that creates, replaces or removes a subscription.
 
-Merged values overtake other Updates: an Update that narrows a slot may precede the one that widens another to
-cover the difference. The peer must not observe the state between, so all messages between the two positions
-leave in one frame, which takes effect as a whole. To bound such frames, the queue is divided into sections of
-`max_bytes` of `append`, and an Update absorbs only Updates of its section."""
+Merged values overtake other Updates, so an Update that narrows a slot may precede the one that widens another
+to cover the difference. The peer must not observe the state between: all messages between the two positions
+leave in one frame, which takes effect as a whole. To bound frames, an Update absorbs only Updates of its
+section, of `max_bytes` of `append`."""
 
 from __future__ import annotations
 
@@ -20,9 +19,8 @@ from covey.overlay.core.messages import Acknowledge, Hold, Message, Refuse, Upda
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """`size` is 0 for an Acknowledge, which so leaves with the messages before it. `message` is None once
-    replaced. `position` counts messages as they were queued; `newest` is the position of the last absorbed
-    one."""
+    """`size` is 0 for an Acknowledge, which leaves with the messages before it. `message` is None once
+    replaced. `position` counts queued messages; `newest` is the position of the last absorbed one."""
 
     message: Message | None
     size: int
@@ -43,7 +41,6 @@ class ControlQueue:
 
     def clear(self) -> None:
         self.waiting: list[_Waiting] = []
-        """Pending messages, replaced ones included."""
         self._positions = 0
         self._section_bytes = 0
         self._updates: dict[int, _Waiting] = {}  # of the last section, by subscription

@@ -1,12 +1,11 @@
 """Events that wait on a link, messages that must stay behind them, and conflation.
 
-Messages of held types wait in `aside`, the only record of what the peer holds. Beyond `MOST_WHOLE` messages,
-others are packed (`packing.py`). Invariants: messages of one event type leave in the order in which they
-came; a held type delays no other; `bytes` is what is held in memory.
+Messages of held types wait in `aside`, the only record of what the peer holds. Invariants: messages of one
+event type leave in the order in which they came; a held type delays no other; `bytes` is what is held in
+memory.
 
-Conflation keeps the last waiting event of each key and subscription, in order. An event is removed only if a
-later one of its key waits for every subscription that it would be delivered to. Events without a key, of
-stored records and replayed ones stay, and supersede nothing."""
+Conflation removes an event if a later one of its key waits for every subscription that it would be delivered
+to. Events without a key, of stored records and replayed ones stay, and supersede nothing."""
 
 from __future__ import annotations
 
@@ -25,12 +24,11 @@ from covey.overlay.core.link.size import FIXED_BYTES, MESSAGE_BYTES, events_in, 
 from covey.overlay.core.messages import UNSTORED, Answered, Deliver, Expired, Message, Publish, Unadvertise
 
 MOST_WHOLE = 64
-"""The number of messages that a queue or a frame keeps as objects."""
+"""Messages that a queue keeps as objects; later ones are packed, as are all of a longer frame."""
 
 
 class Whole:
-    """A waiting message as it came: `events` in it, `size` in credit, bytes `held` in memory, and the
-    `offset` of its record, or `UNSTORED`."""
+    """`size` is in credit, `held` in bytes of memory; `offset` is that of its record, or `UNSTORED`."""
 
     __slots__ = ("events", "held", "is_stored", "message", "offset", "size", "type_name")
 
@@ -90,7 +88,6 @@ def type_of(message: Message) -> str:
 
 
 def may_be_superseded(message: Message, key: str) -> bool:
-    """Whether its events may be conflated."""
     return (
         isinstance(message, Deliver)
         and not message.stored
@@ -100,8 +97,7 @@ def may_be_superseded(message: Message, key: str) -> bool:
 
 
 def newest(messages: Sequence[Deliver], key: str) -> list[npt.NDArray[np.bool_]]:
-    """bool masks of the events that stay, one per message. O(n log n) in pairs of an event and a
-    subscription."""
+    """bool[events] per message: which events stay. O(n log n) in pairs of an event and a subscription."""
     codes = key_codes([message.batch for message in messages], key)
     counts = np.concatenate([np.diff(message.offsets) for message in messages])
     ids = np.concatenate([message.ids for message in messages])
@@ -116,8 +112,7 @@ def key_codes(batches: Sequence[EventBatch], key: str) -> npt.NDArray[np.int64]:
 
 
 def codes_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """As `key_codes`. Values of different Arrow types are never equal: types differ where an event type was
-    removed and declared again while its events waited."""
+    """As `key_codes`. Keys of different Arrow types are never equal: an event type may be declared anew."""
     by_kind: dict[pa.DataType, list[int]] = {}
     for position, column in enumerate(columns):
         by_kind.setdefault(column.type, []).append(position)
@@ -165,8 +160,8 @@ def chosen(message: Deliver, mask: npt.NDArray[np.bool_]) -> Deliver:
 
 
 class EventQueue:
-    """`bytes` and `count` include held types, as does `stored_count`; `stored_bytes` excludes them. `ready`
-    may be sent; `aside` has the messages of held types, by type."""
+    """`bytes`, `count` and `stored_count` include held types, `stored_bytes` does not. `ready` may be sent;
+    `aside` are held types."""
 
     __slots__ = """
         _held_bytes _held_stored aside bytes count ready stored_bytes stored_count
@@ -207,14 +202,12 @@ class EventQueue:
             self.stored_bytes += entry.held
 
     def messages(self) -> Iterator[Message]:
-        """All waiting messages, held types last."""
         for queue in (self.ready, *self.aside.values()):
             yield from (entry.message for entry in queue)
 
     def take(self, credit: int, max_bytes: int, *, alone: bool) -> tuple[list[Waiting], int]:
-        """Remove the entries for one frame with room for `max_bytes`; also returns the credit that they take.
-        If the frame has no other messages (`alone`), at least one entry is taken, unless there is no credit.
-        """
+        """Remove the entries for one frame of `max_bytes`; also returns their credit. If the frame is empty
+        (`alone`), at least one entry is taken, unless there is no credit."""
         ready = self.ready
         taken: list[Waiting] = []
         size = headers = 0
@@ -237,8 +230,7 @@ class EventQueue:
         return taken, size
 
     def restart(self, unacknowledged: Iterable[Message]) -> None:
-        """End all holds, and queue unacknowledged events again, in front; messages without events are
-        removed."""
+        """End all holds, and queue unacknowledged events again, in front; drop queued non-events."""
         for name in list(self.aside):
             self.set_held(name, False)
         waiting, self.ready = self.ready, deque()
@@ -284,8 +276,7 @@ class EventQueue:
     # --- dropping -------------------------------------------------------------------------------------------
 
     def drop_oldest(self, type_name: str | None = None) -> Message | None:
-        """Remove the oldest message with events of one type, or of any that is not held, and return it;
-        stored events stay. O(1), plus older messages that stay."""
+        """Remove and return the oldest message with unstored events, of one type or of any not held."""
         aside = None if type_name is None else self.aside.get(type_name)
         queue = self.ready if aside is None else aside
         for index, entry in enumerate(queue):

@@ -1,5 +1,5 @@
-"""Joins batches of events that gathered while a link was busy, so that they are sent and matched as one, and
-splits batches that are too large for a frame.
+"""Joins batches that gathered while a link was busy, so that they are sent and matched as one, and splits
+batches that are too large for a frame.
 
 Invariant: the same events, in the same order, for the same subscriptions. Only the last part of a split
 message has the record's offset, since a record is acknowledged as a whole."""
@@ -19,7 +19,6 @@ INGRESS_SPAN_NS = 10_000_000
 """The largest distance between ingress times of joined events; they share the earliest."""
 
 _SPAN = 2**32 - 1
-"""The largest distance between sequence numbers of one batch."""
 
 
 class _Run:

@@ -1,23 +1,20 @@
 """One end of a link: numbered frames over a connection that may break, without loss, repetition or
 reordering.
 
-A link joins two brokers, or a client and its broker, and outlives connections. It does no I/O and reads no
-clock: its owner passes received frames to `receive`, writes what `next_frame` returns, and calls
-`handle_timer` at `due_ns`.
+It does no I/O and reads no clock: its owner passes received frames to `receive`, writes what `next_frame`
+returns, and calls `handle_timer` at `due_ns`.
 
-Invariants. Frames with messages are numbered from 1 within a pair of incarnations and retained until the peer
-acknowledges them. A frame that arrives twice is dropped; a missing number is an error. Events are sent only
-within the peer's credit, and not while it holds their type. Events of one type keep their order. Control
-needs no credit and overtakes events; Unadvertise needs none either, but stays behind the events of its type.
-With `frames_in_flight` frames unacknowledged no events are sent, with `CONTROL_IN_FLIGHT` more no control, so
+Invariants. Frames with messages are numbered from 1 within a pair of incarnations and retained until
+acknowledged. A frame that arrives twice is dropped; a missing number is an error. Events are sent only within
+the peer's credit, and not while it holds their type. Events of one type keep their order. Control needs no
+credit and overtakes events; Unadvertise needs none either, but stays behind the events of its type. With
+`frames_in_flight` frames unacknowledged no events are sent, with `CONTROL_IN_FLIGHT` more no control, so
 messages gather while the peer is busy.
 
 Acknowledgements. The sender requests one (`probe`) when half of its window is in flight or somebody waits
 (`ask`). Otherwise the next frame back acknowledges, `ACKNOWLEDGE_AFTER_NS` later at the latest. The settled
-epoch (`Acknowledge`) is a number in every header, so that it needs no acknowledgement itself.
-
-Durable events. A frame whose events are not on disk yet is handled, but not acknowledged, from `hold` until
-`release`."""
+epoch (`Acknowledge`) is in every header, so it needs no acknowledgement itself. A frame whose events are not
+on disk yet is handled, but not acknowledged, from `hold` until `release`."""
 
 from __future__ import annotations
 
@@ -39,12 +36,11 @@ DEFAULT_FRAME_BYTES = 4 << 20
 DEFAULT_WINDOW_BYTES = 4 << 20
 FRAMES_IN_FLIGHT = 16
 CONTROL_BYTES = 12 << 10
-"""Control per frame, some hundred updates, so that the next broker handles one frame while this one makes the
-next: 4,300 awaited updates/s, 512 at a time, through a chain of three brokers and back (2 cores), against
-3,000 with 2,500 bytes or without a bound."""
+"""Some hundred updates, so that the next broker handles one frame while this one makes the next: 4,300
+awaited updates/s, 512 at a time, through three brokers and back (2 cores), against 3,000 with 2,500 bytes or
+unbounded."""
 CONTROL_IN_FLIGHT = 4
-"""Frames beyond `frames_in_flight` that control may have in flight, so that it passes events that a busy peer
-has not acknowledged."""
+"""Frames beyond `frames_in_flight`, so that control passes events that a busy peer has not acknowledged."""
 ACKNOWLEDGE_AFTER_NS = 50_000_000
 _NO_MESSAGES: list[Message] = []
 _NO_ENTRIES: list[Waiting] = []
@@ -55,8 +51,8 @@ Position = tuple[int, int, int]
 @dataclass(slots=True)
 class Retained:
     """An unacknowledged frame: messages, the first `control` of which are control, then entries of the event
-    queue. `held` is bytes in memory, `events` a number; `received` and `settled` were in its header. `stored`
-    is, by event type, the offset of the last record whose events it completes."""
+    queue. `held` is bytes in memory; `stored` is, by event type, the offset of the last record whose events
+    it completes."""
 
     sequence: int
     head: Sequence[Message]
@@ -79,8 +75,7 @@ class LinkError(CoveyError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of each end on a new connection; `credit` is valid only if the link resumes.
-    `ticket`: `core/access/identity.py`."""
+    """The first message of each end on a new connection; `credit` is valid only if the link resumes."""
 
     incarnation: int
     peer_incarnation: int = 0
@@ -143,7 +138,6 @@ class Link:
         self._control = ControlQueue(merge_updates=merge_updates)
         self.events = EventQueue()
         self._gaps: dict[tuple[str, bool], Gap] = {}
-        """By type and `conflated`."""
         self._retained: list[Retained] = []
         self._resend: list[Retained] = []
         self._probe = False
@@ -180,7 +174,6 @@ class Link:
         self._missed = 0
         self._missed_before = 0
         self._sent_before = self._consumed_before = 0
-        """Bytes of events before the last reset."""
         # Durable events.
         self._acknowledged_only: int | None = None
         """The newest frame that may be acknowledged, None for any."""
@@ -274,13 +267,11 @@ class Link:
                 self.events.append(message)
 
     def tell_gap(self, gap: Gap) -> None:
-        """Report to the peer events that it will not get."""
         place = gap.type_name, gap.conflated
         known = self._gaps.get(place)
         self._gaps[place] = gap if known is None else known.union(gap)
 
     def probe(self) -> None:
-        """Have the peer answer at once."""
         self._probe = True
 
     def ask(self) -> None:
@@ -299,7 +290,6 @@ class Link:
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes of events that are queued or unacknowledged."""
         return self.events.bytes + self.retained_bytes
 
     @property
@@ -319,12 +309,10 @@ class Link:
 
     @property
     def backlog_control(self) -> int:
-        """Queued or unacknowledged control messages."""
         return len(self._control.waiting) + self._retained_control
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued or unacknowledged."""
         if self._control.waiting or self._retained or self._told < self._settled:
             return False
         return not self.events.waiting
@@ -414,7 +402,6 @@ class Link:
         return Frame(sequence, received, self._granted, messages, probe, self.dropped, settled)
 
     def _take(self, in_flight: int) -> tuple[list[Message], list[Waiting], int]:
-        """The next frame's control and gaps, its events, and the number of control messages."""
         control, entries = self._control, _NO_ENTRIES
         head: list[Message] = []
         size = controls = 0
@@ -447,7 +434,6 @@ class Link:
         self._ack_now = True
 
     def _wants_answer(self, in_flight: int) -> bool:
-        """Whether a frame that is sent now should be acknowledged at once."""
         if not in_flight or self._probed >= self.sent:
             return False
         if self._asking and not self._control and not self.events.ready:

@@ -20,12 +20,10 @@ from covey.overlay.core.link.size import FIXED_BYTES, header_bytes
 from covey.overlay.core.messages import UNSTORED, Deliver, Publish
 
 _HEAD = struct.Struct("<qqQqIIB")
-"""first_sequence, ingress_ns, epoch (unsigned: clients choose it), offset, events, bytes of offsets and ids,
-flags"""
+"""first_sequence, ingress_ns, epoch (clients choose it), offset, events, bytes of offsets and ids, flags"""
 _DELIVER, _REPLAYED, _FOR_VIEWS, _LIVE, _ARROW, _OFFSETS = (1 << bit for bit in range(6))
 _PACKED_BYTES = 160
-"""Bytes of a `Packed` and its two byte strings besides their contents, measured as the growth of the resident
-size by 100,000."""
+"""Bytes besides its contents, measured as the growth of the resident size by 100,000 objects."""
 
 
 class Packed:
@@ -54,7 +52,6 @@ class Packed:
 
     @property
     def held(self) -> int:
-        """Approximate bytes in memory."""
         return _PACKED_BYTES + len(self.head) + len(self.data)
 
     @property

@@ -1,8 +1,8 @@
 """The size of a message on a link, and in memory.
 
 Invariants: both ends compute the same `size_of` a message with events, so the bytes counted against credit
-are the bytes granted again. Bounds of memory count objects too (`held_by`); `python -m benchmarks bounds`
-compares them with the resident size of a broker."""
+are granted again. Bounds of memory count objects too (`held_by`; `python -m benchmarks bounds` measures
+them)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ _BATCH_BYTES = 450
 _ARROW_BYTES = 1000
 _COLUMN_BYTES = 300
 _EVENT_VALUE_BYTES = 64
-"""Bytes of objects besides their contents: a message and its arrays, a batch, a column, and of packed columns
-each value with its key; measured as the growth of the resident size by 20,000 messages of 1 to 10 attributes.
-"""
+"""Bytes of objects besides their contents: a message, a batch, a column, and of packed columns each value;
+measured as the growth of the resident size by 20,000 messages of 1 to 10 attributes."""
 _SCHEMA = "covey.overlay.core.link.size"
 
 

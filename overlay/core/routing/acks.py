@@ -4,13 +4,12 @@ views that are not answered.
 A control message is *complete* when every neighbour that it waits for has acknowledged the epoch awaited
 there; an epoch is acknowledged to its source once it and all before it are complete. A message never waits
 for the neighbour it came from, nor an Advertise for the interest that it draws back, so waiting ends.
-Invariant: a source's queue is in order of epochs; an epoch awaited of a neighbour was sent to it and not
-acknowledged yet.
+Invariant: a source's queue is in order of epochs; an awaited epoch was sent and not acknowledged yet.
 
 A *request* of a view is answered by events, then by an Answered in the lane of the type, since an Acknowledge
-overtakes events and covers all types. A request has the epoch at which it was handled and the newest that it
-stands for (`for_views`), which is later where a busy link has merged requests. Invariant: Answered(n) leaves
-when all up to epoch n has arrived from the source and all its requests handled up to n are complete."""
+overtakes events. A request has the epoch at which it was handled and the newest that it stands for
+(`for_views`), which is later where a busy link has merged requests. Invariant: Answered(n) leaves when all up
+to epoch n has arrived from the source and its requests handled up to n are complete."""
 
 from __future__ import annotations
 
@@ -51,7 +50,6 @@ class Acks:
         self._acknowledged: dict[Interface, int] = {}
         self._serial = 0
         self._void = 0
-        """Void entries of `_awaited`."""
         self.ready: dict[Interface, int] = {}
         """The newest epochs to acknowledge now, by source."""
 
@@ -102,7 +100,6 @@ class Acks:
     def _extend_run(
         self, queue: deque[_Pending], source: Interface, epoch: int, waits: Mapping[Interface, int]
     ) -> None:
-        """As `open`, in the last run of the queue, or in a new run if that is as long as all before it."""
         run = queue[-1]
         if run.newest is None or epoch - run.first > run.first - queue[0].epoch:
             run = _Pending(source, max(epoch, run.epoch), first=epoch, newest={})
@@ -144,8 +141,7 @@ class Acks:
             )
 
     def synced(self, neighbour: Interface, epoch: int) -> None:
-        """The neighbour's first SyncEnd has arrived: what waited for it waits for `epoch`, the newest sent to
-        it."""
+        """The neighbour's first SyncEnd has arrived: what awaits it awaits `epoch`, the newest sent."""
         heap = self._awaited.pop(neighbour, [])
         for awaited, serial, pending in sorted(heap):
             awaited = epoch if awaited == UNSYNCED else awaited
@@ -174,13 +170,11 @@ class Acks:
             self._compact()
 
     def _compact(self) -> None:
-        """Remove void entries: sources came and went while a neighbour was out of reach."""
         for neighbour, heap in self._awaited.items():
             self._awaited[neighbour] = sorted(entry for entry in heap if not entry[2].void)
         self._void = 0
 
     def _on_awaited(self, neighbour: Interface, pending: _Pending) -> None:
-        """A run may await a newer epoch of the neighbour."""
         if pending.newest is not None:
             newest = pending.newest.pop(neighbour)
             if self.outstanding(neighbour, newest):
@@ -220,8 +214,7 @@ class Acks:
         return len(queue), [pending.epoch for pending in islice(queue, listed)]
 
     def awaited_of(self, neighbour: Interface) -> tuple[int, int]:
-        """The number of entries that await the neighbour, void ones included, and the first awaited epoch, or
-        0."""
+        """The number of entries that await the neighbour, void ones included, and the first epoch, or 0."""
         heap = self._awaited.get(neighbour)
         return (len(heap), heap[0][0] if heap[0][0] != UNSYNCED else 0) if heap else (0, 0)
 
@@ -262,8 +255,7 @@ class Acks:
 
 
 class Answers(Acks):
-    """The requests of one event type: as sent to neighbours, and of sources, whose complete requests are in
-    the order in which they were handled."""
+    """Requests of one event type; a source's complete ones are in the order in which they were handled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,7 +263,6 @@ class Answers(Acks):
         """By source, unanswered requests: the epoch up to which all has to be here and complete, and the
         newest that they stand for. Successive ones that stand for epochs yet to come share an entry."""
         self._complete: dict[Interface, int] = {}
-        """Sources of which a request has become complete."""
         self._waiting: dict[Interface, None] = {}
         """Sources all of whose requests are complete, but some of whose epochs have not arrived."""
 
@@ -327,5 +318,4 @@ class Answers(Acks):
         super().remove_source(source)
 
     def pending(self) -> dict[Interface, list[int]]:
-        """Unanswered epochs by source."""
         return {source: [newest for _, newest in due] for source, due in self._due.items()}

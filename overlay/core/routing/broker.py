@@ -1,18 +1,15 @@
-"""The broker of Jayaram et al. (Figs. 3 and 6, with the mends of its listings), as a function of messages.
+"""The broker of Jayaram et al. (Figs. 3 and 6, with the mends of its listings), as a function of messages: a
+message and its interface go in, a list of actions comes out. Same input, same output; no clock, no
+randomness, no I/O.
 
-All routing state (`tables.py`) changes only through `Broker.handle` and `handle_all`: a message and its
-interface go in, a list of actions comes out. Same input, same output; no clock, no randomness, no I/O.
-
-Invariants (stated and checked by `sim/invariants.py`): the slots of a neighbour are the maximal elements of
-all interest but its own, in the event types that it publishes and in durable ones; the engines have exactly
-the registered interests; a control message is acknowledged once it has taken effect here and in every broker
-further on that it concerns, in the order of its interface.
-
-"Never back where they came from" holds for links: clients get their own events if these match.
+Invariants (checked by `sim/invariants.py`): the slots of a neighbour are the maximal elements of all interest
+but its own, in the event types that it publishes and in durable ones; the engines have exactly the registered
+interests; a control message is acknowledged once it has taken effect here and in every broker further on that
+it concerns, in the order of its interface. An event never returns over its link, but clients get their own
+events if these match.
 
 Order of the actions of one message: control messages, neighbour by neighbour, each in the order of
-`slots.py`; refusals; events to links, then to sessions; acknowledgements last. With `defer`, deliveries to
-sessions come from `deliver` afterwards."""
+`slots.py`; refusals; events to links, then to sessions; acknowledgements last."""
 
 from __future__ import annotations
 
@@ -139,17 +136,16 @@ class Broker:
     """One broker: pass messages to `handle` and perform the actions it returns, in order.
 
     `routing` is "parametric" or "static" (the paper's baseline). `engine` names a matching engine, or is a
-    factory of what replaces it; `poset` creates posets (`baselines/options.py` has the measuring baselines').
-    `event_types` are never removed. `neighbours` are the ids of the brokers that it will link to: after a
-    restart it acknowledges only what has taken effect in them as well. `replay_events` recent events of each
-    type are stored for updates without gaps. `damping` is how many typical steps wider clients' bounds are
-    announced (`motion.py`). `merging` is "off", "perfect" or "budget", with at most `merging_budget` slots
-    per neighbour and type. `evaluator` evaluates named operators, by default without time limits; for
+    factory of what replaces it. `event_types` are never removed. `neighbours` are ids: after a restart it
+    acknowledges only what has taken effect in them as well. `replay_events` recent events of each type are
+    stored for updates without gaps. `damping` is how many typical steps wider clients' bounds are announced
+    (`motion.py`). `merging` is "off", "perfect" or "budget", with at most `merging_budget` slots per
+    neighbour and type. `evaluator` evaluates named operators, by default without time limits; for
     measurement, `link_evaluator` replaces it for the interest of neighbours, and without `share_results` no
     results travel. Events of `durable` types become Store actions. Keys of types in `key_max_age_s` leave all
-    views after so many seconds without an event. Last events of keys of all types take at most
-    `max_key_bytes`, events for updates without gaps `max_replay_bytes`. Raises `ValueError` for another
-    routing or merging, and for damping with a factory as engine, which may match what is announced."""
+    views after so many seconds without an event. Last events of keys take at most `max_key_bytes`, events for
+    updates without gaps `max_replay_bytes`. Raises `ValueError` for another routing or merging, and for
+    damping with a factory as engine, which may match what is announced."""
 
     def __init__(
         self,
@@ -206,7 +202,6 @@ class Broker:
         for each in {evaluator, link_evaluator or evaluator}:
             each.on_fault = self._note_fault
         self.deferred: list[Dispatch | Departures] = []
-        """What `deliver` has to do."""
         self._now_ns = 0
         for event_type in event_types:
             self.tables.declare(event_type).pinned = event_type
@@ -216,7 +211,6 @@ class Broker:
         return None if state is None else state.event_type
 
     def known_types(self) -> tuple[str, ...]:
-        """The names of all event types of this broker, sorted."""
         return tuple(sorted(self.tables.types))
 
     @property
@@ -314,7 +308,6 @@ class Broker:
 
 
 def _handle_epoch(tables: Tables, call: Call, handler: _Handler, message: Any, peer: Peer) -> None:
-    """Handle a message with an epoch, once, and open its acknowledgement."""
     epoch: int = message.epoch
     if epoch > peer.received:
         peer.received = epoch

@@ -26,7 +26,6 @@ from covey.overlay.core.routing.type_state import Advertised
 
 
 def on_connect(tables: Tables, call: Call, message: Connect) -> None:
-    """An interface is new, or has lost its state."""
     name = call.source
     peer = tables.peers.get(name)
     if peer is None:
@@ -86,7 +85,6 @@ def on_await_clients(tables: Tables, call: Call, message: AwaitClients) -> None:
 
 
 def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -> None:
-    """An interface has left for good: its state is void, and nothing waits for it."""
     tables.peers.remove(peer)
     tables.listeners.remove(peer)
     tables.acks.remove_source(peer.name)
@@ -121,8 +119,7 @@ def on_withdraw(tables: Tables, call: Call, message: Withdraw, peer: Peer) -> No
 
 
 def on_sync_begin(tables: Tables, call: Call, message: SyncBegin, peer: Peer) -> None:
-    """Mark the state of an interface as stale until SyncEnd. A restarted neighbour numbers its slots from 1
-    again, so the old slots, still needed, get other ids. A client keeps its ids."""
+    """A restarted neighbour numbers slots from 1 again, so its stale slots, still needed, get other ids."""
     if peer.is_broker:
         for interest in peer.subscriptions.values():
             if interest.subscription_id > 0:
@@ -133,7 +130,6 @@ def on_sync_begin(tables: Tables, call: Call, message: SyncBegin, peer: Peer) ->
 
 
 def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> None:
-    """Revoke what is still stale."""
     peer.synced = True
     subscriptions, types = list(peer.stale_subscriptions), list(peer.stale_types)
     peer.stale_subscriptions, peer.stale_types = {}, {}
@@ -152,7 +148,6 @@ def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> Non
 
 
 def _revoke(tables: Tables, call: Call, peer: Peer, subscriptions: list[int], types: list[str]) -> None:
-    """Remove advertisements and subscriptions, those of one type in one change."""
     by_type: dict[str, list[Interest]] = {}
     for subscription_id in subscriptions:
         interest = peer.subscriptions[subscription_id]

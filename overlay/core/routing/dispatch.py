@@ -1,9 +1,6 @@
-"""Selects the receivers of a batch of events (Jayaram et al., Fig. 3 lines 8-12, Fig. 6 lines 38-41).
-
-Each neighbour with a matching slot, except the source; then each session, once, with the ids of all its
-matching subscriptions, which ascend within each event, since actions must not depend on the engine. No Python
-statement per event. A receiver of the whole batch gets the same, already serialised object. The ring records
-the receivers.
+"""Selects the receivers of a batch of events (Jayaram et al., Fig. 3 lines 8-12, Fig. 6 lines 38-41): each
+neighbour with a matching slot, except the source; then each session, once, with the ids of all its matching
+subscriptions, ascending, since actions must not depend on the engine. No Python statement per event.
 
 Results of named operators travel with the events: to neighbours all, to a session where some of its
 subscriptions are undecided. Such a Deliver has epoch 0, so that the client evaluates it again."""
@@ -42,11 +39,10 @@ _NO_ROWS = np.zeros(0, np.int32)
 
 class Dispatch:
     """A batch of at least one event on its way to its receivers, in order of their numbers: call `to_links`
-    once, then `to_sessions` once, before the state changes.
+    once, then `to_sessions` once, before the state changes. Both record the receivers in the ring.
 
-    `goes_on`: another neighbour has interest. `ends_here`: a session has interest, or last events of keys are
-    stored. `links` are the neighbours that receive events and which, None for all; known after `to_links`.
-    `pairs` are events and uids of matching subscriptions of sessions; known after `to_sessions`."""
+    `links` are neighbours that receive events and which, None for all; known after `to_links`. `pairs` are
+    events and uids of matching subscriptions of sessions; known after `to_sessions`."""
 
     __slots__ = """
         _decided _events _results _sent _source ends_here goes_on links message pairs state
@@ -64,7 +60,6 @@ class Dispatch:
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self.links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
         self._sent: dict[int, npt.NDArray[np.bool_] | None] = {}
-        """`links` by serial."""
         self.pairs = _NO_ROWS, NO_PAIRS[0]
         self._decided: Decided | None = None
 
@@ -73,8 +68,7 @@ class Dispatch:
         return self.message.batch
 
     def receivers(self, peers: Peers, registry: Registry) -> tuple[Receiver, ...]:
-        """The neighbours and sessions that receive events, for a stored record; replaces `to_links` and
-        `to_sessions`."""
+        """The receivers for a stored record; replaces `to_links` and `to_sessions`."""
         self._match_links(peers)
         receivers = [
             Receiver(peer.name, None if mask is None else np.flatnonzero(mask)) for peer, mask in self.links
@@ -129,7 +123,6 @@ class Dispatch:
             self.state.ring.record(batch, self._source.serial, self._sent, NO_SESSIONS, results)
 
     def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
-        """The sessions that receive events, and what each gets; records all receivers."""
         message, batch = self.message, self.message.batch
         shares, unsure = self._match_sessions(peers, registry)
         if batch.results is not None:
@@ -193,7 +186,6 @@ class Departures:
 
 
 def _unwanted(count: int, links: list[tuple[Peer, npt.NDArray[np.bool_] | None]], shares: list[Share]) -> int:
-    """The number of events without a receiver."""
     for _, mask in links:
         if mask is None:
             return 0

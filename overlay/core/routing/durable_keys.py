@@ -2,13 +2,13 @@
 
 Stored events come again after a crash, and late to a receiver that is behind, while `keyed.py` needs one
 order of each key on a link. So views get the events beside the stored ones, as `live` Publish and Deliver,
-which are neither stored nor sent again. The broker at which an event is published creates them, for
-neighbours in `viewing`, and stores the event with its client's name as a receiver (`KEYS`).
+which are neither stored nor sent again. The broker at which an event is published creates them, and stores
+the event with its client's name as a receiver (`KEYS`).
 
 A restarted broker gets these records again (RestoreKeys). The keys stay while their publisher may come back,
 which claims them when it advertises; the others leave (EndRestored). Keys that left with their publisher have
-a record (`ENDED`). Keys of a neighbour that has lost its state stay, *outdated*, until it has sent what it
-has now; the others leave."""
+a record (`ENDED`). Keys of a neighbour that has lost its state stay, *outdated*, until it has sent its
+present ones; the others leave."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from covey.overlay.core.routing.type_state import TypeState
 
 
 def live(tables: Tables, call: Call, batch: EventBatch, state: TypeState, source: Peer) -> Dispatch | None:
-    """Make stored events of a client the last of their keys; returns their way to views, None where none were
-    requested."""
+    """Make stored events of a client the last of their keys; returns their way to views, if any."""
     if source.name not in state.stored:
         state.stored[source.name] = _first(batch)
     message = Publish(batch.with_results(None), for_views=True, live=True)
@@ -57,8 +56,7 @@ def _first(batch: EventBatch) -> EventBatch:
 
 
 def on_restore_keys(tables: Tables, call: Call, message: RestoreKeys) -> None:
-    """Restore what was stored in an earlier life. Events without a key, or whose schema does not agree, are
-    ignored."""
+    """Events without a key, or whose schema does not agree any more, are ignored."""
     batch, name = message.batch, message.batch.event_type.name
     try:
         state = tables.declare(batch.event_type)
@@ -85,7 +83,6 @@ def on_restore_keys(tables: Tables, call: Call, message: RestoreKeys) -> None:
 
 
 def claim(state: TypeState, source: Peer) -> None:
-    """A publisher has come back: restored keys are its own again."""
     serial = state.restored.pop(source.name, None)
     if serial is not None and state.keys is not None:
         state.keys.give(serial, source.serial)
@@ -108,7 +105,6 @@ def retire_restored(tables: Tables, call: Call, source: Peer | None = None) -> N
 
 
 def outdate(state: TypeState, neighbour: Peer) -> None:
-    """A neighbour has lost its state: its keys stay until it has sent what it has restored."""
     if state.keys is not None:
         state.outdated[neighbour.name] = state.keys.next_batch, 0
 
@@ -147,8 +143,7 @@ def on_refused_slot(tables: Tables, call: Call, state: TypeState, neighbour: Pee
 
 
 def answered(tables: Tables, call: Call, state: TypeState, neighbour: Peer, epoch: int) -> None:
-    """All requested up to this epoch has arrived: earlier keys of the neighbour that were not sent again
-    leave."""
+    """All requested up to this epoch has arrived: earlier keys that were not sent again leave."""
     before, awaited = state.outdated.get(neighbour.name, (0, 0))
     if neighbour.name in state.outdated and epoch >= awaited and (awaited or not epoch):
         del state.outdated[neighbour.name]

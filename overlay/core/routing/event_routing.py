@@ -86,7 +86,6 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
 
 
 def _store(tables: Tables, call: Call, batch: EventBatch, dispatched: Dispatch, publisher: str) -> None:
-    """Store events for their receivers, and for `publisher`, whose keys are to be restored."""
     receivers = dispatched.receivers(tables.peers, tables.registry)
     for receiver in receivers:
         rows = receiver.rows
@@ -117,7 +116,6 @@ def deliver(tables: Tables, call: Call, dispatched: Dispatch | Departures) -> No
 def _refuse_outside(
     call: Call, promise: Promise, batch: EventBatch, promised: npt.NDArray[np.bool_], peer: Peer
 ) -> None:
-    """One refusal for each run of events outside of what their publisher advertised."""
     outside = np.flatnonzero(~promised)
     peer.counters.events_dropped += len(outside)
     sequences, name = batch.sequences()[outside], batch.event_type.name
@@ -130,7 +128,6 @@ def _refuse_outside(
 
 
 def _reject(tables: Tables, call: Call, batch: EventBatch, declared: EventType | None, peer: Peer) -> None:
-    """Drop a neighbour's batch, or refuse a client's, with attributes that its sender has not declared."""
     name = batch.event_type.name
     peer.counters.events_dropped += len(batch)
     if peer.is_broker:

@@ -1,8 +1,8 @@
 """Changes of interest, and the messages to neighbours that follow.
 
 A change goes to the group's poset and from there to the posets of the neighbours that publish
-(`type_state.py`); what it changes there becomes messages (`slots.py`). It is acknowledged when the slots that
-cover its subject have been.
+(`type_state.py`), then to slots (`slots.py`). It is acknowledged when the slots that cover its subject have
+been.
 
 *Requests* for earlier events (replays, last events of keys) go through the slot that covers an interest. A
 neighbour answers by the slot's values of that time, which on a busy link may be newer, since a waiting Update
@@ -35,7 +35,6 @@ def exchange(
     entered: Sequence[Interest],
     left: Sequence[Interest],
 ) -> None:
-    """Insert and remove subscriptions of an interface, in one change."""
     matching = state.links if peer.is_broker else state.sessions
     tables.listeners.touch(state.event_type.name)
     tables.changes += 1
@@ -61,8 +60,7 @@ def exchange(
 def move(
     tables: Tables, call: Call, peer: Peer, interest: Interest, values: Mapping[str, Scalar]
 ) -> Interest:
-    """Apply new values; under static routing a new subscription replaces the old one. Returns the interest
-    that has them."""
+    """Apply new values, under static routing by a new subscription; returns the interest that has them."""
     state = tables.types[interest.filter.event_type.name]
     if not values.items() <= interest.values.items():
         tables.changes += 1
@@ -100,7 +98,6 @@ def renew_moving(tables: Tables, call: Call) -> None:
 
 
 def put(tables: Tables, call: Call, state: TypeState, peer: Peer, interest: Interest) -> None:
-    """Pass an interest, or its new values, to the engine."""
     matching = state.links if peer.is_broker else state.sessions
     still = interest.announcement is None  # moving interests are announced
     matching.put(interest if still else tables.moving.matched(interest, call.now_ns), peer.number)
@@ -109,8 +106,7 @@ def put(tables: Tables, call: Call, state: TypeState, peer: Peer, interest: Inte
 
 
 def announce(tables: Tables, call: Call, peer: Peer, interest: Interest, *, moving: bool) -> None:
-    """Announce wider bounds under damping or motion, for clients only: a neighbour's slot holds announced
-    values."""
+    """For damping or motion, of clients only: a neighbour's slot holds announced values."""
     if interest.announcement is None and not peer.is_broker and (tables.damping or moving):
         interest.announce(tables.damping, call.now_ns)
 

@@ -90,7 +90,6 @@ def compared(region: Region) -> dict[str, Kind]:
 
 
 def _between(keys: Int64s, cuts: Cuts, missing: Cut) -> Bools:
-    """Which keys lie in the intervals between cuts; `missing` is the cut of MISSING."""
     inside = np.zeros(len(keys), np.bool_)
     for low, high in zip(cuts[::2], cuts[1::2], strict=True):
         if low > LAST or high <= missing:
@@ -194,7 +193,6 @@ class Holders(Generic[Holder]):
         return has
 
     def none(self, count: int) -> Bits:
-        """Bits for `count` events, none set."""
         return np.zeros((count, self._held.shape[1]), np.uint64)
 
     def advance(self, rows: Int64s, receivers: Bits) -> Bits:
@@ -241,7 +239,6 @@ class NumberedHolders(Holders[int]):
     def __init__(self) -> None:
         super().__init__()
         self._numbers: Int64s = np.zeros(0, np.int64)
-        """Ascending."""
         self._bit_of: Int64s = np.zeros(0, np.int64)
 
     def add(self, holder: int) -> int:
@@ -260,7 +257,6 @@ class NumberedHolders(Holders[int]):
         super().discard(holder)
 
     def among(self, numbers: Int64s) -> npt.NDArray[np.bool_]:
-        """Which numbers are holders."""
         return self._found(numbers) >= 0
 
     def of_pairs(self, count: int, events: npt.NDArray[np.int32], numbers: Int64s) -> Bits:
@@ -272,7 +268,6 @@ class NumberedHolders(Holders[int]):
         return bits
 
     def _found(self, numbers: Int64s) -> Int64s:
-        """The bit of each number, -1 without a holder."""
         at = np.searchsorted(self._numbers, numbers)
         known = np.append(self._numbers, -1)[at] == numbers
         found: Int64s = np.where(known, np.append(self._bit_of, -1)[at], -1)

@@ -97,8 +97,6 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class KeyBytes:
-    """The bytes of all tables of a broker, and their bound."""
-
     bound: int = MAX_KEY_BYTES
     used: int = 0
 
@@ -203,8 +201,7 @@ class KeyTable:
         self._source[self._source == serial] = to
 
     def came_before(self, time_ns: int, serials: Iterable[int]) -> tuple[Int64s, int]:
-        """The rows of events that came from these interfaces up to a time, and when the oldest of their
-        others came, or 0."""
+        """Rows of events from these interfaces up to a time, and when the oldest of the others came, or 0."""
         used = self._used()
         used = used[np.isin(self._source[used], list(serials))]
         came_ns = self._came_ns[used]
@@ -221,8 +218,7 @@ class KeyTable:
         return self._used()
 
     def inside(self, region: Region, rows: Int64s) -> tuple[Int64s, bool]:
-        """The rows that may be in a region, and whether these are exact. Costs a few comparisons of columns,
-        and reading what came since the last call."""
+        """The rows that may be in a region, and whether these are exact; reads new events first."""
         for attribute, kind in compared(region).items():
             new = self._used()
             new = new[self._age[new] >= self._columns.current.get(attribute, 0)]
@@ -293,7 +289,6 @@ class KeyTable:
         return self._beyond(bound) if self._bytes > bound else 0
 
     def _oldest(self, count: int) -> Int64s:
-        """`count` rows, without a new event for longest."""
         if not count:
             return _NO_ROWS
         used = self._used()
@@ -332,7 +327,6 @@ class KeyTable:
         return np.flatnonzero(self._chunk >= 0)
 
     def _row(self, key: object) -> int:
-        """The key's row, new unless it came before in the same batch."""
         known = self._rows.get(key)
         if known is not None:
             return known
@@ -367,7 +361,6 @@ class KeyTable:
         return chunk
 
     def _release(self, rows: Int64s) -> None:
-        """The events of these rows are outdated."""
         chunks, counts = np.unique(self._chunk[rows], return_counts=True)
         for chunk, count in zip(chunks.tolist(), counts.tolist(), strict=True):
             if chunk < 0:
@@ -384,7 +377,6 @@ class KeyTable:
         self._small.pop(chunk, None)
 
     def _join(self, *, every: bool = False) -> None:
-        """Join the rest of small batches, or of all, by publisher and schema."""
         used = self._used()
         if not every:
             used = used[np.isin(self._chunk[used], np.fromiter(self._small, np.int64, len(self._small)))]

@@ -2,14 +2,14 @@
 
 A *view* is a subscription, to a type with a key, whose reader tracks for every key whether its last event is
 inside of the filter. So whoever was sent the last event of a key is sent the next one as well: where it does
-not match, as a *departure*, in a Publish or Deliver `for_views`. The receiver gets no more of the key, passes
-the departure on to whom it sent the key, and removes it. A neighbour that has lost its state may yet get what
-was on its way: it is sent the next event of its former keys, and again the last ones that views request.
+not match, as a *departure* (`for_views`). The receiver gets no more of the key, passes the departure on to
+whom it sent the key, and removes it. A neighbour that has lost its state may yet get what was on its way: it
+is sent the next event of its former keys, and again the last ones that views request.
 
 So a broker's table (`key_table.py`) has the true last event of each of its keys, and answers updates for
-views: to a view all matching events, to a neighbour matching ones that it does not have. The update goes on
-to the neighbours that publish, whose answers pass through here. Invariant: a neighbour's bit is set if and
-only if it has, or will get before anything else of the key, the event of the table."""
+views: to a view all matching events, to a neighbour those that it does not have. The update goes on to the
+neighbours that publish. Invariant: a neighbour's bit is set if and only if it has, or will get before
+anything else of the key, the event of the table."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def departed_for_views(tables: Tables, call: Call, departures: Departures) -> No
 
 
 def retire_source(tables: Tables, call: Call, state: TypeState, source: Interface, serial: int) -> None:
-    """An interface no longer publishes, or has lost its state: its keys leave all views. For clients and
-    durable types that is stored, even if others have all of its keys now (`durable_keys.py`)."""
+    """An interface no longer publishes, or has lost its state: its keys leave all views. For a client of a
+    durable type that is stored, even if others have all of its keys now (`durable_keys.py`)."""
     stored = state.stored.pop(source, None)
     if stored is not None:
         call.actions.append(Store(stored, (Receiver(ENDED + source, np.zeros(0, np.int64)),)))
@@ -113,8 +113,8 @@ def retire_source(tables: Tables, call: Call, state: TypeState, source: Interfac
 
 
 def evict_over_common(tables: Tables, call: Call) -> None:
-    """Evict keys of the largest types until the common bound holds. Call only when no delivery is deferred:
-    views must get its events first."""
+    """Evict keys of the largest types down to the common bound. No delivery may be deferred: views get it
+    first."""
     while tables.key_bytes.used > tables.key_bytes.bound:
         keys = (state.keys for state in tables.types.values() if state.keys is not None)
         largest = max(keys, key=lambda table: table.nbytes)
@@ -139,7 +139,6 @@ def retire_old(tables: Tables, call: Call) -> None:
 
 
 def retire(tables: Tables, call: Call, table: KeyTable, rows: Int64s) -> None:
-    """The keys of these rows leave all views."""
     if not len(rows):
         return
     for batch, own in table.events(rows):
@@ -257,7 +256,6 @@ def _send_last_events(
 def _matching(
     table: KeyTable, state: TypeState, interest: Interest, values: Mapping[str, Scalar], rows: Int64s
 ) -> Int64s:
-    """The rows whose events match an interest with these values."""
     rows, exact = table.inside(interest.routed.region(values), rows)
     if exact or not len(rows):
         return rows
@@ -268,8 +266,8 @@ def _matching(
 
 
 def ask_for_views(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> int:
-    """Request what views want of a neighbour that publishes from now on, or has lost its state. Returns the
-    epoch of the last request, or 0."""
+    """Request what views want of a neighbour that publishes, or has lost its state; returns the last epoch,
+    or 0."""
     requested = 0
     if state.has_views and neighbour.name in state.outgoing:
         for slot in state.outgoing[neighbour.name].slots:
@@ -291,7 +289,6 @@ def ask_through_another(tables: Tables, call: Call, state: TypeState, neighbour:
 
 
 def send_answers(tables: Tables, call: Call) -> None:
-    """Send Answered behind the last events of complete requests."""
     types, tables.answering = tables.answering, {}
     for name in types:
         state = tables.types.get(name)

@@ -21,8 +21,7 @@ _EVENTS = ("events_received", "events_sent", "events_dropped", "events_unwanted"
 
 @dataclass(slots=True)
 class Counters:
-    """Messages by kind, and events, since the interface appeared. `events_unwanted` from a neighbour matched
-    no subscription here: the excess of merged slots."""
+    """`events_unwanted` from a neighbour matched no subscription here: the excess of merged slots."""
 
     received: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
     sent: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
@@ -47,10 +46,8 @@ class Counters:
 @dataclass(slots=True)
 class Peer:
     """One interface. `number` is its bit among links, or its number among sessions; `serial` is never reused.
-    `received` is the newest control epoch from it, `acknowledged` the newest acknowledged to it. `synced`:
-    its SyncEnd has arrived since its last Connect. `last_stale_id`, negative, is the last id given to a
-    subscription from before a SyncBegin. `changed_calls`: a subscription with calls of operators has changed
-    since `call_keys`."""
+    `received` is the newest control epoch from it. `synced`: its SyncEnd has arrived since its last Connect.
+    `last_stale_id`, negative, is the last id given to a subscription from before a SyncBegin."""
 
     name: Interface
     number: int
@@ -73,8 +70,8 @@ class Peer:
         self.is_broker = self.name.startswith(BROKER)
 
     def call_keys(self) -> frozenset[int] | None:
-        """The keys of the calls of its subscriptions; None where an operator is unknown here.
-        O(subscriptions) after a change of one with calls."""
+        """The keys of its calls; None where an operator is unknown here. O(subscriptions) after a change of
+        calls."""
         if self.changed_calls:
             self.changed_calls = False
             keys = [i.call_keys() for i in self.subscriptions.values() if i.filter.calls]
@@ -92,8 +89,7 @@ class Peer:
 
 
 class Peers(dict[Interface, Peer]):
-    """By name in order of connection. `by_number` are the neighbours in order of numbers, `serials` the
-    sessions' by number, `ended_sessions` the events of ended sessions."""
+    """By name in order of connection; `by_number` has neighbours, `serials` sessions' by number."""
 
     def __init__(self) -> None:
         super().__init__()

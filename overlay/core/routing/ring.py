@@ -68,8 +68,6 @@ _LINK_BYTES = 160
 
 @dataclass(slots=True)
 class Origins:
-    """Where the events of several batches came from."""
-
     publishers: list[str]
     who: Int32s
     sequences: Int64s
@@ -86,8 +84,7 @@ class Origins:
 class Entry:
     """Interfaces are keyed by `Peer.serial`. `high_ns` is the latest ingress time up to this entry,
     `received` the results that came with the batch. `replays` are (event, subscription) pairs replayed by
-    session. `masks` are the events as replays test them, without results, which may be removed earlier.
-    `result_bytes` and `mask_bytes` are as counted in the ring."""
+    session. `masks` are the events as replays test them, without results, which may be removed earlier."""
 
     batch: EventBatch
     source: int
@@ -123,7 +120,6 @@ class Entry:
         return EventPoints(self.batch)
 
     def masks_over(self, event_type: EventType) -> EventMasks:
-        """The events, for tests against filters over this schema of their type."""
         known = self.batch.event_type if self.masks is None else self.masks.event_type
         if self.masks is None or not known.includes(event_type):
             schema = event_type if event_type.includes(known) else known.union(event_type)
@@ -131,7 +127,7 @@ class Entry:
         return self.masks
 
     def since(self, since_ns: int, serial: int) -> Bools:
-        """bool[events]: entered since, from another interface."""
+        """bool[events]: from another interface, and entered since, if the entry is folded."""
         if self.origins is None:
             return np.full(self.batch.count, self.source != serial)
         recent: Bools = self.origins.ingress_ns >= since_ns
@@ -139,13 +135,11 @@ class Entry:
         return recent
 
     def sent_to_session(self, serial: int) -> list[tuple[npt.NDArray[np.integer], Int64s]]:
-        """All (event, subscription) pairs sent to a session."""
         rows, serials, ids = self.pairs
         own = serials == serial
         return [(rows[own], ids[own]), *self.replays.get(serial, [])]
 
     def sessions(self) -> list[int]:
-        """Serials of sessions that were sent some of the events."""
         return sorted({*self.pairs[1].tolist(), *self.replays})
 
     def place_of(self, publisher: str, sequence: int) -> int | None:
@@ -197,11 +191,9 @@ class Entry:
 
 
 NO_SESSIONS: Pairs = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
-"""The pairs where no session has interest."""
 
 
 def bytes_of_replay(rows: Int64s) -> int:
-    """The memory of a replay's record."""
     return 4 * _ARRAY_BYTES + 2 * rows.nbytes
 
 
@@ -255,7 +247,6 @@ def _sequences(batches: Sequence[EventBatch]) -> Int64s:
 
 
 def _of_origin(taken: EventBatch, origins: Origins, rows: Int64s) -> EventBatch:
-    """Events of one publisher and ingress time, with the publisher's numbers."""
     sequences = origins.sequences[rows]
     offsets: npt.NDArray[np.uint32] | None = (sequences - sequences.min()).astype(np.uint32)
     if np.array_equal(sequences, np.arange(sequences[0], sequences[0] + len(rows))):
@@ -275,7 +266,6 @@ def _of_origin(taken: EventBatch, origins: Origins, rows: Int64s) -> EventBatch:
 
 
 def _truths(results: Results | None, row: int) -> dict[int, bool]:
-    """By call the truth for an event."""
     own = None if results is None else results.take(np.array([row]))
     return {} if own is None else {key: bool(answers.truths[0]) for key, answers in own.items()}
 
@@ -309,7 +299,6 @@ class Ring:
         self._bytes = 0
         self._entries: deque[Entry] = deque()
         self._loose = 0
-        """How many of the last entries may be folded."""
         self._result_bytes = 0
         self._holding: dict[int, Entry] = {}
         """By identity, entries with results, the longest held first."""
@@ -334,8 +323,7 @@ class Ring:
         pairs: Pairs,
         received: Results | None = None,
     ) -> None:
-        """Store a batch, its source, the `links` and `pairs` of sessions that were sent it, by serials, and
-        the results that came with it."""
+        """Store a batch and to whom it was sent, by serials, with the results that came with it."""
         if batch.columns is None:
             batch.compact()
         high_ns, entries = batch.ingress_ns, self._entries
@@ -463,7 +451,7 @@ class Ring:
         self, serial: int, interest: Interest, since_ns: int, matching: InterestMatching
     ) -> Iterator[tuple[EventBatch, bool]]:
         """The events since that match a subscription and were not sent for it, and whether some are
-        undecided; records them as sent."""
+        undecided."""
         uid, subscription_id, region = interest.uid, interest.subscription_id, region_alone(interest)
         for entry in self._since(since_ns):
             batch, unsure = entry.batch, _NO_ROWS
@@ -493,7 +481,6 @@ class Ring:
                     yield own, is_unsure
 
     def _inside(self, entry: Entry, region: Region, event_type: EventType) -> Bools:
-        """bool[events]: in a region over this schema."""
         masks = entry.masks_over(event_type)
         inside = masks.inside(region)
         self._count_masks(entry, masks.nbytes)
@@ -533,7 +520,6 @@ class Ring:
 
 
 def _held(results: Results | None) -> int:
-    """About how many bytes results take in memory."""
     return 0 if results is None else results.nbytes + _ANSWERS_BYTES * len(results)
 
 

@@ -1,18 +1,16 @@
 """Slots: the interest sent to one neighbour in one event type, and the broker variables in it.
 
-Every root sent to a neighbour occupies a slot, whose id this broker chooses. Its filter is the root's
-*structure* (every operand lifted to a variable "1", "2", ...), and only the two ends of the link have the
-values of these broker variables (Jayaram et al., section 4.3, Fig. 6 PROPAGATE, with constants lifted too).
-Other values, or another root of the structure, cost one Update; only another structure costs a Subscribe and
-an Unsubscribe.
+The filter of a slot is the root's *structure* (every operand lifted to a variable "1", "2", ...), and only
+the two ends of the link have the values of these broker variables (Jayaram et al., section 4.3, Fig. 6
+PROPAGATE, with constants lifted too). Other values, or another root of the structure, cost one Update; only
+another structure costs a Subscribe and an Unsubscribe.
 
 Invariant: after the messages of a change the slots are exactly the roots, and meanwhile no event is missed
 that matches before and after (make before break). So the order is: Subscribe; Updates that widen a slot on
 handover; Updates of roots in place; Updates that narrow a slot on handover; Unsubscribe. A slot is handed
-over only between roots of which one covers the other, else a third root could lose what it needs.
-
-With `parametric=False` (the static baseline, Fig. 3) slots are not handed over, and no root moves. Slot ids
-are never reused on an interface."""
+over only between roots of which one covers the other, else a third root could lose what it needs. With
+`parametric=False` (the static baseline, Fig. 3) there are no handovers and no moves. Slot ids are never
+reused on an interface."""
 
 from __future__ import annotations
 
@@ -50,8 +48,8 @@ class SlotContent(Protocol):
 
 @dataclass(slots=True)
 class Slot:
-    """A subscription at the neighbour. `epoch` is of the last message about it; `uid` was the content's when
-    it took the slot, since a bundle may take another uid."""
+    """`epoch` is of the last message about it; `uid` was the content's when it took the slot: a bundle may
+    change its uid."""
 
     slot_id: int
     content: SlotContent

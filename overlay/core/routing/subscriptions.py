@@ -140,7 +140,6 @@ def on_expire(tables: Tables, call: Call, message: Expire, peer: Peer) -> None:
 def _check_room(
     state: TypeState, peer: Peer, filter: Filter, values: Mapping[str, Scalar], old: Interest | None
 ) -> None:
-    """`CapacityError` if the engine has no room for a filter with these values in place of `old`."""
     matching = state.links if peer.is_broker else state.sessions
     matching.check_room(filter, values, -1 if old is None else old.uid)
 
@@ -175,7 +174,6 @@ def _checked(
 
 
 def _replay_since(tables: Tables, call: Call, peer: Peer, interest: Interest, since_ns: int) -> None:
-    """Replay recent events of this broker, and request replays of the neighbours that publish."""
     state = tables.types[interest.filter.event_type.name]
     for neighbour, slot in state.covering_slots(interest):
         request(tables, call, state, tables.peers[neighbour], slot, interest, since_ns=since_ns)
@@ -187,7 +185,6 @@ def _replay_since(tables: Tables, call: Call, peer: Peer, interest: Interest, si
 def replay(
     interest: Interest, peer: Peer, state: TypeState, results: TravellingResults, since_ns: int
 ) -> Iterator[Publish | Deliver]:
-    """The events to replay to an interface for one of its subscriptions."""
     ring = state.ring
     if ring is None:
         return

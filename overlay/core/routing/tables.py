@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 class Call:
     """`waits` are the epochs, by neighbour, that the current message's acknowledgement waits for; `deferred`
-    are events whose sessions are served after the call, None if within it; `traceparent` is the current
-    message's, for the updates that it causes."""
+    are events whose sessions are served after the call, None if within it; `traceparent` is for updates that
+    the message causes."""
 
     __slots__ = ("actions", "deferred", "now_ns", "source", "traceparent", "waits")
 
@@ -102,15 +102,13 @@ class Call:
 
 
 class ListenerReports:
-    """`reported` is the last report by type and publisher, None before the first; `touched` are types whose
-    reports may be out of date."""
+    """The last report by type and publisher, None before the first; `touched` types may be out of date."""
 
     def __init__(self) -> None:
         self.reported: dict[str, dict[Interface, bool | None]] = {}
         self.touched: dict[str, None] = {}
 
     def set(self, peer: Peer, type_name: str, *, report: bool) -> None:
-        """An interface has advertised a type, with or without a request for reports."""
         if report and not peer.is_broker:
             self.reported.setdefault(type_name, {})[peer.name] = None
             self.touched[type_name] = None
@@ -118,7 +116,6 @@ class ListenerReports:
             self.remove(peer, type_name)
 
     def remove(self, peer: Peer, type_name: str | None = None) -> None:
-        """End an interface's reports, of one type or of all."""
         for name in [type_name] if type_name is not None else list(self.reported):
             publishers = self.reported.get(name, {})
             publishers.pop(peer.name, None)
@@ -153,8 +150,6 @@ SHORT_NS = 3 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class _ShortHull:
-    """A moving interest as its engine has it."""
-
     uid: int
     filter: Filter
     values: Mapping[str, Scalar]
@@ -209,11 +204,10 @@ class DurableType(Watermarks):
 @dataclass(slots=True)
 class Tables:
     """`routing`, `engine` and `damping` are options of `Broker`; `new_type` creates the state of a type.
-    `accepts_motion` from clients. `unsynced` neighbours have sent no SyncEnd since this broker started.
-    `results` of the `evaluator` leave with events. Interest in `durable` types goes to all neighbours. While
-    `awaiting_clients`, `pending_sync_ends` to neighbours wait for the clients of a broker that has lost its
-    state. `answering` types may have ended answers for views, `maybe_idle` types may be removed, both at the
-    end of the call. `changes` counts messages that changed something or requested events."""
+    `unsynced` neighbours have sent no SyncEnd since this broker started; `pending_sync_ends` are to be sent.
+    `results` of the `evaluator` leave with events. Interest in `durable` types goes to all neighbours. At the
+    end of a call, answers of `answering` types are sent, and `maybe_idle` types removed. `changes` counts
+    messages that changed something or requested events."""
 
     broker_id: str
     routing: str
@@ -250,8 +244,8 @@ class Tables:
         return Slots(next_epoch, peer.next_slot, parametric=self.parametric)
 
     def declare(self, schema: EventType) -> TypeState:
-        """The state of an event type, created if unknown, with the attributes of this schema.
-        `EventTypeError` if it does not agree with those in use."""
+        """The state of an event type, created if new, widened by this schema; `EventTypeError` if that does
+        not agree."""
         state = self.types.get(schema.name)
         if state is None:
             state = self.types[schema.name] = self.new_type(schema)

@@ -3,16 +3,12 @@
 Interest has two levels. A *group* is a neighbour, or all clients together; each has a poset. For each
 neighbour that publishes the type there is a second poset, over the roots of every group but its own. Its
 roots occupy slots. A change that moves no root of its group ends there, whatever the number of links.
-Interest in a durable type goes to all neighbours: a restarted broker needs it before it has the
-advertisements.
-
-The type's schema is the union of all schemas declared here; batches and filters keep their own. The values of
-an interest are in its `Interest`, those of a slot are what its neighbour was sent, and engines have copies,
-updated at the next match.
+Interest in a durable type goes to all neighbours: a restarted broker needs it before the advertisements.
 
 Invariants: `outgoing` has exactly the neighbours among `publishers`, all of them if the type `floods`; the
 nodes of its posets are the roots of the other groups; `advertised_to` has exactly the neighbours for which
-another interface publishes; the schema includes that of every publisher and of every interest."""
+another interface publishes; the type's schema is the union of all schemas declared here, while batches and
+filters keep their own."""
 
 from __future__ import annotations
 
@@ -41,8 +37,8 @@ if TYPE_CHECKING:
 
 
 def difference(known: EventType, other: EventType, broker_id: str) -> str:
-    """One sentence on the first attribute of `other` that `known` lacks, or has of another kind, or on its
-    other key."""
+    """One sentence on the first attribute of `other` that `known` lacks or has of another kind, or on its
+    key."""
     for name, kind in other.attributes.items():
         known_kind = known.attributes.get(name, kind)
         if known_kind != kind:
@@ -76,15 +72,13 @@ class Outgoing:
         return self.slots.change(bundles, bundles.handovers)
 
     def slot_of(self, root: Interest) -> Slot:
-        """The slot that covers a root."""
         return self.slots.slot_of(root if self.merger is None else self.merger.bundle_of(root))
 
 
 @dataclass(slots=True)
 class Advertised:
-    """The newest Advertise that a neighbour was sent; `promise` None for everything. If `refused`, the
-    neighbour gets another when another interface advertises. `accepted` is the newest earlier schema that it
-    has taken."""
+    """The newest Advertise that a neighbour was sent; `promise` None for everything. If `refused`, another is
+    sent when another interface advertises. `accepted` is the newest earlier schema that it has taken."""
 
     epoch: int
     schema: EventType
@@ -115,9 +109,7 @@ class TypeState:
         self.pinned: EventType | None = None
         """The schema with which it stays while idle."""
         self.floods = False
-        """Whether interest goes to all neighbours."""
         self.subscribed: EventType | None = None
-        """The union of the schemas of all subscriptions so far."""
         self.publishers: dict[Interface, int] = {}
         """The epoch of each interface's Advertise."""
         self.declared: dict[Interface, EventType] = {}
@@ -135,9 +127,7 @@ class TypeState:
         """Of publishers that do not promise everything."""
         self._replay_bytes = replay_bytes
         self.ring = Ring(replay_events, replay_bytes) if replay_events else None
-        """Recent events, for updates without gaps."""
         self.keys: KeyTable | None = None
-        """The last events of its keys, for views."""
         self.has_views = False
         self.viewing: dict[Interface, None] = {}
         """Neighbours that have requested last events; this and the next three are of durable types
@@ -158,7 +148,6 @@ class TypeState:
 
     @property
     def idle(self) -> bool:
-        """Whether it may be removed."""
         return not (self.pinned or self.publishers or self.groups or self.restored)
 
     def declare(self, schema: EventType, broker_id: str) -> None:
@@ -195,7 +184,6 @@ class TypeState:
         return reduce(EventType.union, used) if used else None
 
     def note_subscribed(self, schema: EventType) -> None:
-        """A subscription over this declared schema was accepted."""
         self.subscribed = schema if self.subscribed is None else self.subscribed.union(schema)
 
     def schema_for(self, neighbour: Interface) -> EventType:
@@ -245,7 +233,6 @@ class TypeState:
         return outgoing.change(Change(entered=change.entered), ())
 
     def _joint(self, neighbour: Interface) -> Poset:
-        """A poset for the roots of all groups but the neighbour's own."""
         if not self._is_forest:
             return self._new_poset()
         return Forest(JointRoots(cast("dict[str, Forest]", self.groups), neighbour))
@@ -262,7 +249,6 @@ class TypeState:
         ]
 
     def _promise_of(self, neighbour: Interface) -> Promise | None:
-        """The content that limits interest sent to a neighbour; None for everything."""
         return None if self.floods else self.promises.get(neighbour)
 
     def set_promise(self, publisher: Interface, filter: Filter | None) -> bool:
@@ -296,7 +282,6 @@ class TypeState:
         return outgoing.change(change, change.handovers) if change else []
 
     def close(self, neighbour: Interface) -> list[SlotMessage]:
-        """Withdraw all interest from a neighbour."""
         return self.outgoing.pop(neighbour).slots.withdraw()
 
     def has(self, interest: Interest) -> bool:
