@@ -21,8 +21,8 @@ Int64s = npt.NDArray[np.int64]
 
 @immutable
 class DeliverTo:
-    """Events for one subscription, none delivered before; `spurious` events were filtered out, possibly all.
-    A `replayed` batch is not in its publisher's order. `for_views` is as in `messages.Deliver`."""
+    """Events for one subscription, none delivered before; `spurious` ones were filtered out, possibly all.
+    `replayed` ones are not in the publisher's order. `for_views` is as in `messages.Deliver`."""
 
     subscription_id: int
     batch: EventBatch
@@ -34,10 +34,8 @@ class DeliverTo:
 @immutable
 class Matches:
     """The event `batch[rows[i]]` is for the subscription `ids[i]`, as of this client's control epoch `epoch`.
-
-    No event was delivered before; `spurious` counts, by subscription, those filtered out. A `replayed` batch
-    is not in its publisher's order. With `expired` subscriptions, whose validity periods have ended, the
-    batch is empty, and no event for them follows."""
+    No event was delivered before; `spurious` counts filtered ones by subscription. `replayed` ones are not in
+    the publisher's order. With `expired` subscriptions the batch is empty, and no event for them follows."""
 
     batch: EventBatch
     rows: Int64s
@@ -84,8 +82,6 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Transmit:
-    """Send this message to the broker."""
-
     message: Message
 
 

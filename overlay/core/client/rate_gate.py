@@ -16,8 +16,7 @@ _FEW_BYTES = 16_384
 
 
 class RateGate(Generic[T]):
-    """Items of a subscription, each with events. `conflate` returns items without superseded events, and how
-    many each has lost; `size` is the bytes of one."""
+    """`conflate` returns items without superseded events, and how many each has lost; `size` is in bytes."""
 
     def __init__(
         self,
@@ -57,14 +56,12 @@ class RateGate(Generic[T]):
         return self._next_s if self._items else None
 
     def take(self, now_s: float) -> list[T]:
-        """The items that leave now."""
         if not self._items or now_s < self._next_s:
             return []
         self._next_s = now_s + self._pause_s
         return self.flush()
 
     def flush(self) -> list[T]:
-        """All waiting items, whatever the time."""
         if self._items:
             self._conflate()
         items, self._items, self._bytes, self._conflated_from = self._items, [], 0, 0

@@ -1,17 +1,15 @@
 """Turns a Deliver into events to hand out: each once, and only to subscriptions whose newest values it
 matches.
 
-A Deliver has the control epoch of this client that the broker had applied when it matched. Where no
-subscription to the type has changed since, the broker's matches stand; otherwise the batch is evaluated again
+A Deliver has the control epoch of this client that the broker had applied when it matched. If no subscription
+to the type has changed since, the broker's matches stand; else the batch is evaluated again
 (`strictness.py`): pairs that fail are *spurious*, and events that only newer values match are delivered
 already. Epoch 0 marks calls of operators that the broker left undecided. What waits in the client is
 evaluated again when handed out, which only removes pairs.
 
 Duplicates: events of a publisher arrive in order (`watermarks.py`). Only a subscription that was updated
-without gaps gets replays, out of order, so its recent events are stored (`Recent`).
-
-In the static mode an update is another subscription. Invariant: every id that events may come for maps to the
-id its user has (`WireIds`)."""
+without gaps gets replays, out of order, so its recent events are stored (`Recent`). Invariant: every id that
+events may come for, several under static routing, maps to the id its user has (`WireIds`)."""
 
 from __future__ import annotations
 
@@ -51,7 +49,6 @@ class WireIds:
         self._array = None
 
     def retire(self, wire_id: int, epoch: int) -> None:
-        """Keep the id until `epoch` has settled."""
         self.retired[wire_id] = epoch
 
     def settle(self, epoch: int) -> None:
@@ -88,8 +85,7 @@ KEPT = 65_536
 
 
 class Recent:
-    """The recent events of one subscription. `seen` has the highest sequence numbers, by publisher, that its
-    client received before: no event up to them is fresh."""
+    """`seen` has the highest sequence numbers, by publisher, that the client received before."""
 
     def __init__(self, seen: Mapping[str, int] | None = None) -> None:
         self._seen = dict(seen or {})
@@ -128,8 +124,7 @@ _NO_IDS = np.zeros(0, np.int64)
 
 
 class SubscribedType:
-    """One event type as this client sees it. `newest` is the epoch of the last change to a subscription,
-    `widened` are the client's schemas besides its subscriptions'."""
+    """`newest` is the epoch of the last change of a subscription; `widened` are further schemas."""
 
     def __init__(self, event_type: EventType, engine: str, evaluator: Evaluator) -> None:
         self.event_type = event_type
@@ -152,8 +147,8 @@ class SubscribedType:
             self.strictness.widen(event_type)
 
     def own(self, batch: EventBatch) -> EventBatch:
-        """A batch with the attributes that this client has declared, null if the overlay has another kind.
-        Results of operators may be added to it."""
+        """With the attributes that this client has declared, null if of another kind; results may be added to
+        it."""
         own = batch.with_schema(self.event_type, other_kinds=True)
         return opened(own) if self.strictness.has_calls else own
 
@@ -320,16 +315,14 @@ class Reception:
         return rows, uids
 
     def _for_views(self, pairs: tuple[Int64s, Int64s], named: tuple[Int64s, Int64s]) -> tuple[Int64s, Int64s]:
-        """The pairs, of views exactly the broker's: a view decides what is inside, and the broker relies on
-        it having the last events. They may be repetitions: a view may have lost a key with a broker, or be
-        newer than the first time."""
+        """The pairs, of views exactly the broker's, which relies on a view having what it sent. They may be
+        repetitions: a view may have lost a key with a broker."""
         in_views = list(self.in_views)
         others, own = ~np.isin(pairs[1], in_views), np.isin(named[1], in_views)
         keys = np.union1d(_keys(pairs[0][others], pairs[1][others]), _keys(named[0][own], named[1][own]))
         return keys >> _ID_BITS, keys & _ID_MASK
 
     def _unseen(self, batch: EventBatch, rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
-        """The pairs of replayed events that were not handed out before."""
         sequences = batch.sequences()
         unseen = np.ones(len(rows), np.bool_)
         for uid in np.unique(ids).tolist():
@@ -338,8 +331,7 @@ class Reception:
         return rows[unseen], ids[unseen]
 
     def _once(self, batch: EventBatch, rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
-        """The pairs that were not handed out before. One pass for each subscription that was updated without
-        gaps."""
+        """The pairs not handed out before. One pass per subscription that was updated without gaps."""
         if not batch.publisher:
             return rows, ids
         sequences = batch.sequences()
@@ -363,6 +355,5 @@ def _keys(rows: Int64s, ids: Int64s) -> Int64s:
 
 
 def _counts(keys: Int64s, newest: Int64s) -> dict[int, int]:
-    """How many pairs of each subscription no longer match."""
     distinct, counts = np.unique(np.setdiff1d(keys, newest) & _ID_MASK, return_counts=True)
     return dict(zip(distinct.tolist(), counts.tolist(), strict=True))

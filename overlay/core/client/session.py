@@ -1,12 +1,9 @@
-"""The client's side of the protocol (Jayaram et al., Figs. 2 and 5), without I/O: the client library and the
-simulator use it.
+"""The client's side of the protocol (Jayaram et al., Figs. 2 and 5), without I/O. Calls (`subscribe`,
+`update`, ...) return the messages to send; `receive` takes a message of the broker and returns what it means.
+A call that raises has changed nothing and sends nothing.
 
-Calls (`subscribe`, `update`, ...) return the messages to send; `receive` takes a message of the broker and
-returns what it means. A call that raises has changed nothing and sends nothing.
-
-In the static mode (`routing="static"`, the paper's baseline) no variables travel: an update is a new
-subscription for the old one, in the order of `resubscribe`. The user's id stays; the ids on the wire change.
-"""
+In the static mode (the paper's baseline) no variables travel: an update is a new subscription for the old
+one, in the order of `resubscribe`. The user's id stays; the ids on the wire change."""
 
 from __future__ import annotations
 
@@ -58,11 +55,8 @@ if TYPE_CHECKING:
 class ClientSession:
     """One client. `publisher` identifies its events and must be new whenever the client has lost its state,
     or `first_sequence` above all earlier numbers; repeated events have their old numbers. `clock_ns` of calls
-    is by a monotonic clock, which validity periods use.
-
-    `routing` and `resubscribe` ("subscribe-first" or "unsubscribe-first") are how updates travel; `engine`
-    evaluates filters again, and `evaluator` the named operators that these call. Raises `ValueError` for
-    another routing or order."""
+    is by a monotonic clock, which validity periods use. `resubscribe` is "subscribe-first" or
+    "unsubscribe-first". Raises `ValueError` for another routing or order."""
 
     def __init__(
         self,
@@ -94,11 +88,10 @@ class ClientSession:
         self.evaluator = evaluator or Evaluator()
         self.evaluator.on_fault = self._note_fault
         self._undecided: dict[str, Notice] = {}
-        """By operator, its undecided events since `take_notices`."""
         self._reception = Reception(engine, self.evaluator)
         self._reaching: dict[int, tuple[int, int]] = {}
-        """By subscription, unsettled updates without gaps: the epoch of the last and the time of the first,
-        in order of epochs."""
+        """By subscription, unsettled gapless updates: epoch of the last, time of the first, in order of
+        epochs."""
 
     # --- publishing -----------------------------------------------------------------------------------------
 
@@ -147,14 +140,14 @@ class ClientSession:
         return self._advertised
 
     def publishable(self, type_name: str) -> EventType | None:
-        """The schema for new events of an advertised type, the earlier one until a widening has taken effect;
-        None if not advertised."""
+        """The schema for new events, the earlier one until a widening has taken effect; None if not
+        advertised."""
         known = self._accepted.get(type_name) or self._advertised.get(type_name)
         return None if known is None else known.event_type
 
     def publish(self, batch: EventBatch) -> Publish:
-        """The batch under this publisher's name, numbered on from the last; `EventError` if its attributes
-        are not advertised."""
+        """The batch, stamped and numbered on from the last; `EventError` if its attributes are not
+        advertised."""
         known = self._advertised.get(batch.event_type.name)
         if known is None or not known.event_type.includes(batch.event_type):
             raise EventError(
@@ -248,8 +241,7 @@ class ClientSession:
                 raise VariableError(f"variable ${name} of a view: value {value}, expected one without a rate")
 
     def adopt(self, message: Subscribe, clock_ns: int = 0) -> None:
-        """Add a subscription of an earlier process, which the broker has kept in a durable session; `sync`
-        repeats it."""
+        """Add a subscription of the durable session from an earlier process; `sync` repeats it."""
         values = self._checked(message.filter, message.values, 0)
         subscription = ClientSubscription(message.subscription_id, message.filter, values)
         if message.valid_for_ns:
@@ -310,7 +302,6 @@ class ClientSession:
         return messages
 
     def _reach_back(self, subscription: ClientSubscription, since_ns: int) -> None:
-        """The last message sent is an update without gaps."""
         uid = subscription.uid
         if uid not in self._reception.recent:
             # To a broker a re-subscription is another subscription, without any events yet.
@@ -320,15 +311,13 @@ class ClientSession:
         self._reaching[uid] = self.epoch, min(first_ns, since_ns)
 
     def renew(self, subscription_id: int, valid_for_ns: int, clock_ns: int) -> list[Message]:
-        """The subscription ends when so much time has passed from now on. `SubscriptionError` for an unknown,
-        cancelled or expired one."""
+        """Valid for so long from now on. `SubscriptionError` for an unknown, cancelled or expired one."""
         subscription = self._known(subscription_id)
         subscription.ends_ns = clock_ns + valid_for_ns
         return [Update(self._next_epoch(), subscription.wire_id, {}, valid_for_ns=valid_for_ns)]
 
     def expire(self, clock_ns: int) -> list[int]:
-        """Drop ended subscriptions and return their ids, before `sync`; on a resumed session the broker sends
-        Expired."""
+        """Drop ended subscriptions and return their ids, before `sync`; else the broker sends Expired."""
         ended = [
             each
             for each in self._subscriptions.values()
@@ -399,7 +388,6 @@ class ClientSession:
 
     @property
     def subscriptions(self) -> Mapping[int, Filter]:
-        """The filters by subscription id."""
         return {subscription.uid: subscription.filter for subscription in self._subscriptions.values()}
 
     def has_subscription(self, subscription_id: int) -> bool:
@@ -519,7 +507,6 @@ class ClientSession:
     # --- handing out events ---------------------------------------------------------------------------------
 
     def shares(self, message: Deliver) -> list[DeliverTo]:
-        """What `receive` returns for a Deliver."""
         lone = self._reception.lone(message)
         if lone is not None:
             return [DeliverTo(lone, message.batch, 0)] if lone else []
@@ -527,19 +514,18 @@ class ClientSession:
         return [] if matches is None else matches.divided()
 
     def matches(self, message: Deliver) -> Matches | None:
-        """As `shares`, undivided: the cost does not grow with the subscriptions it is for. Call only one of
-        both for a message. None if no subscription has its event type any more."""
+        """As `shares`, undivided: the cost does not grow with the subscriptions. Call only one of both for a
+        message."""
         return self._reception.matches(message, self.epoch)
 
     def strict(self, matches: Matches) -> Matches:
-        """When handing out waiting matches: the pairs that hold on the newest values (STRICTNESS), also of
-        expired subscriptions (`forget_expired`)."""
+        """The pairs of waiting matches that hold now (STRICTNESS), also of expired subscriptions
+        (`forget_expired`)."""
         return self._reception.strict(matches, self.epoch)
 
     def strict_reader(self, subscription_id: int) -> Callable[[EventBatch, int], Int64s | None]:
         """As `strict`, for events that matched one subscription at an epoch of this session: the matching
-        rows, None for all, by its last values after its end. The cost does not grow with other subscriptions.
-        `SubscriptionError` for an unknown one."""
+        rows, None for all, by its last values after its end. `SubscriptionError` for an unknown one."""
         subscription = self._known(subscription_id)
 
         def strict_rows(batch: EventBatch, epoch: int) -> Int64s | None:
@@ -565,8 +551,7 @@ class ClientSession:
         return bool(self._undecided)
 
     def take_notices(self) -> list[Notice]:
-        """Operators with undecided events since the last call, each with the subscriptions that call it,
-        which do not get these events."""
+        """Operators with undecided events since the last call, each with the subscriptions that call it."""
         notices = []
         for operator, notice in self._undecided.items():
             callers = [

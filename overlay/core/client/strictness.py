@@ -1,11 +1,10 @@
 """STRICTNESS (Jayaram et al., Fig. 5 line 10): before an event is handed out, its filter is evaluated again
 on the newest values.
 
-One columnwise evaluation serves all readers: the session when a Deliver arrives, a subscription's iterators
-and the undivided stream when they hand out what has waited. Invariant: `match` uses the newest values of
-every subscription that was put and not discarded, of moving variables at the event's ingress time. A pair
-with an undecided residue does not match. Results stay in the batch, so no call is evaluated again, and an
-operator with state sees an event once, whichever way it is read."""
+Invariant: `match` uses the newest values of every subscription that was put and not discarded, of moving
+variables at the event's ingress time. A pair with an undecided residue does not match. Results stay in the
+batch, so no call is evaluated again, and an operator with state sees an event once, whichever way it is read.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +35,7 @@ _FEW = 16
 
 @dataclass(slots=True, eq=False)
 class ClientSubscription:
-    """A subscription of a user.
-
-    `wire_id` is the broker's id; `born` the epoch of its Subscribe, `changed` of its newest values,
+    """`wire_id` is the broker's id; `born` the epoch of its Subscribe, `changed` of its newest values,
     `last_epoch` of a view's newest message, 0 if later events may have been dropped; `anew` of the newest
     update after such a loss, whose Answered ends what is sent again. `enters` is the narrower filter by which
     keys enter a view, if any. `strictness`, of this subscription alone, is created by a reader that needs it.
@@ -65,8 +62,6 @@ def _at(subscription: ClientSubscription, now_ns: int) -> FilterAt:
 
 
 class Strictness:
-    """The newest filters of some subscriptions to one event type."""
-
     def __init__(self, event_type: EventType, engine: str, evaluator: Evaluator) -> None:
         create = partial(Matching, engine, few=_FEW)
         self._matching = OperatorMatching(create, event_type, evaluator, reads=True)
@@ -103,11 +98,9 @@ class Strictness:
         return np.repeat(np.arange(len(batch)), np.diff(offsets)), ids
 
     def rows(self, batch: EventBatch) -> Int64s:
-        """The rows that some subscription matches."""
         self._move(batch)
         return np.flatnonzero(self._matching.match(EventPoints(batch)).any())
 
     def _move(self, batch: EventBatch) -> None:
-        """Set moving variables to their values at the time of a batch."""
         for subscription in self.moving.values():
             self._matching.put(_at(subscription, batch.ingress_ns), 0)

@@ -1,9 +1,8 @@
 """What is inside of a view, how that changes, and what waits for its reader, without I/O.
 
-*State.* The events of a view arrive in an order that keeps each key's, except for repetitions, which are
-dropped. Each arrival, and each move of the bounds, gives *changes*: a batch and a code per event. Invariant:
-what was entered and has not left is inside, each key once. Where keys enter by a narrower filter than they
-leave by, what only the wider one matches is *hidden* until it enters.
+*State.* Each arrival, and each move of the bounds, gives *changes*. Invariant: what was entered and has not
+left is inside, each key once. Where keys enter by a narrower filter than they leave by, what only the wider
+one matches is *hidden* until it enters.
 
 *Reader.* Arrivals and moves are applied in order, when the state is read: events under the newest values.
 Invariant: credit for events is granted again once they are applied, and what was applied and not read is
@@ -40,7 +39,6 @@ ENTER, CHANGE, LEAVE = 0, 1, 2
 KINDS = ("enter", "change", "leave")
 MAX_KEYS = 1 << 20
 _MAX_LEFT = 1 << 16
-"""Keys whose last departure is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,7 @@ class Changes:
 
 
 class ViewState:
-    """The keys inside of one view. `inside` evaluates its filter under the newest values, `enters` the filter
-    by which keys enter, if another."""
+    """`inside` evaluates the view's filter under the newest values, `enters` the one by which keys enter."""
 
     def __init__(
         self,
@@ -74,18 +71,17 @@ class ViewState:
         self._hidden: set[object] = set()
         self._unconfirmed: set[object] = set()
         self._left: dict[object, tuple[str, int]] = {}
-        """By key, publisher and number of the event with which it left, the newest last: after a move of the
-        client, the new broker may be behind and send an older one as the last."""
+        """By key, publisher and number of its departure, the newest last: after a move, a broker may send
+        older ones."""
         self._watermarks = Watermarks()
         """Events that are not newer may be inside already."""
 
     def __len__(self) -> int:
-        """The keys inside, hidden ones included."""
         return len(self._events)
 
     def arrived(self, batch: EventBatch, *, replayed: bool, departed: bool) -> list[Changes]:
-        """The last events of their keys have arrived, or if `departed` their next and for now last ones.
-        `CapacityError` beyond `max_keys`."""
+        """The last events of their keys, or if `departed` the ones that leave. `CapacityError` beyond
+        `max_keys`."""
         keys = self._keys_of(batch)
         if len(set(keys)) < len(keys):  # in order, one event per key
             parts = batch.slice(0, len(keys) // 2), batch.slice(len(keys) // 2)
@@ -171,7 +167,6 @@ class ViewState:
         return together
 
     def batch(self) -> EventBatch:
-        """What is inside, an event per key."""
         batch = self._batch()
         if self._hidden:
             batch = batch.take([i for i, key in enumerate(self._events) if key not in self._hidden])
@@ -236,7 +231,6 @@ class ViewState:
             del self._events[key], self._rows[key]
 
     def _remove_held(self, keys: list[object]) -> None:
-        """Keys leave with the events with which they were inside."""
         rows: dict[int, tuple[EventBatch, list[object], list[int]]] = {}
         for key in keys:
             batch = self._events[key]
@@ -328,7 +322,6 @@ class ViewReader:
             self._signal(_Signal.CONFIRMED)
 
     def discard(self) -> None:
-        """Drop what waits: the view has ended."""
         while self._waiting:
             item = self._waiting.popleft()
             if isinstance(item, tuple):
@@ -351,7 +344,7 @@ class ViewReader:
         return self._changes.popleft() if self._changes else None
 
     def batch(self) -> EventBatch:
-        """What is inside by all that has arrived, an event per key; its changes stay unread, combined where
+        """What is inside by all that has arrived, an event per key; its changes stay unread, combined if
         many."""
         self.apply()
         self._widen()
@@ -371,7 +364,6 @@ class ViewReader:
         return sum(changes.batch.count for changes in self._changes)
 
     def _widen(self) -> None:
-        """What is inside has the attributes that its client has declared by now, as what arrives."""
         if self.session.has_subscription(self.id):
             known = self.session.event_type(self.state.event_type.name)
             assert known is not None

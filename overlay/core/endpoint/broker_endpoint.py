@@ -2,10 +2,8 @@
 I/O.
 
 What arrives goes in with the time (`accept`, `receive`, `lost`, `handle_timer`); frames come out
-(`next_frame`), and the time of the next `handle_timer`. Messages go to the core, and its actions to queues,
-in order (`state.py`). The node moves its frames over sockets, the simulator over wires in virtual time.
-
-Times are nanoseconds of a monotonic clock; `clock_offset_ns` added gives the clock that stamps events."""
+(`next_frame`), and the time of the next `handle_timer`. Times are nanoseconds of a monotonic clock;
+`clock_offset_ns` added gives the clock that stamps events."""
 
 from __future__ import annotations
 
@@ -57,8 +55,7 @@ class BrokerEndpoint(Interfaces, Generic[M]):
     """One broker. `new_link` creates a link of an incarnation; `life`, of 31 bits, differs from earlier
     lives. `decode` turns a message of a frame, from a neighbour or not, into one of the core; `weigh` is its
     weight in a client's turn. `warn` gets an interface and a sentence for the operator. To `dialled`
-    neighbours this broker opens the connection. With `timings` the work is timed, with `tracing` it has
-    spans. `tickets` are for durable sessions."""
+    neighbours this broker opens the connection."""
 
     def __init__(
         self,
@@ -118,7 +115,6 @@ class BrokerEndpoint(Interfaces, Generic[M]):
 
     @property
     def repeats(self) -> Repeats | None:
-        """Repetitions, where links move."""
         return self._intake.repeats
 
     def release_neighbour(self, interface: Interface, now_ns: int) -> None:
@@ -190,8 +186,8 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return arrival.handled
 
     def next_frame(self, interface: Interface, connection: Connection) -> Frame[Message] | None:
-        """The next frame for a connection, which is woken if there is another one. None without a frame, for
-        a replaced connection, or if it would acknowledge events that sessions have yet to get."""
+        """The next frame for a connection, which is woken if there is another one. None for a replaced
+        connection, or a frame that would acknowledge events that sessions have yet to get."""
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return None
@@ -228,8 +224,7 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return self._turns.delay_ns(share, now_ns)
 
     def took(self, interface: Interface, spent_ns: int, now_ns: int, worked_ns: int | None = None) -> None:
-        """A turn of the interface, with messages, has ended now and took `spent_ns`, of it `worked_ns` of
-        processor time."""
+        """A turn of the interface ended now and took `spent_ns`, of it `worked_ns` of processor time."""
         queue = self.queues.get(interface)
         if queue is not None:
             if self.turn_weight and (self._more_than_events or not queue.is_broker):
@@ -239,7 +234,6 @@ class BrokerEndpoint(Interfaces, Generic[M]):
             self._turns.took(queue.share, spent_ns if self._more_than_events else 0, now_ns)
 
     def _congested(self) -> bool:
-        """Whether a neighbour cannot keep up with the changes."""
         return any(
             queue.connected and queue.link.queued_control > self.options.max_queued_control
             for queue in self.neighbours.values()
@@ -291,7 +285,6 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         self.finish()
 
     def finish(self) -> None:
-        """What remains at the end of a call, when all else is consistent."""
         if self.recovery.going_on and self.core.synced and self.recovery.synchronised(self.clock.now_ns):
             self.recovery.end(self.clock.now_ns)
             self.withhold_credit()
@@ -414,7 +407,7 @@ class BrokerEndpoint(Interfaces, Generic[M]):
 
     def drain(self) -> None:
         """Take no more messages and connections: what comes waits with its sender, for the next life of this
-        broker or another one; otherwise something would always be under way."""
+        broker."""
         self.draining = True
         if self.deferred:
             self.deliver()
@@ -435,11 +428,9 @@ class BrokerEndpoint(Interfaces, Generic[M]):
 
     @property
     def promised(self) -> dict[Interface, int]:
-        """By neighbour, the stored records since the first unacknowledged one."""
         backlogs = ((name, self.backlog(queue)) for name, queue in self.neighbours.items())
         return {name: records for name, records in backlogs if records}
 
     def close_connections(self, reason: str) -> None:
-        """End every connection with a goodbye."""
         for queue in list(self.queues.values()):
             self.detach(queue, "UNAVAILABLE", reason)

@@ -1,9 +1,8 @@
 """The client's end of its link: session, outbox and link, without I/O and without a clock.
 
-The asyncio client (`overlay/client/`) and the simulator's drive it alike. Calls of the user go to `session`,
-and the messages that it returns to `transmit`; events to `publish` and `publish_batch`. A frame goes to
-`receive`, each of its messages to `handle`, and then `received` is called. After anything, `next_frame`
-returns what to write.
+Calls of the user go to `session`, and the messages that it returns to `transmit`; events to `publish` and
+`publish_batch`. A frame goes to `receive`, each of its messages to `handle`, and then `received` is called.
+After anything, `next_frame` returns what to write.
 
 A connection that resumes loses and repeats nothing. If the broker has lost the session, the link is reset:
 the session sends its whole state, then unacknowledged events again, under the same identities. Control that
@@ -31,7 +30,6 @@ from covey.overlay.core.messages import Acknowledge, Gap, Hold, Message, Publish
 M = TypeVar("M")
 
 MAX_CONTROL = 10_000
-"""Control messages that wait for a connection."""
 GAPS = 100
 
 
@@ -64,18 +62,15 @@ class ClientEndpoint:
         self.resets = 0
         """How often the link was reset: earlier credit is void."""
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
-        """The last gaps in the stream of events."""
         self._forms: dict[str, PlainRows] = {}
         self.more = False
         """Whether there may have been a frame behind the last one."""
         self._acknowledged = 0
-        """The newest frame acknowledged by a frame of the broker. A hello acknowledges too, but refusals of
-        events may follow it."""
+        """The newest frame acknowledged by a frame: behind a hello's acknowledgement, refusals may follow."""
 
     # --- calls of the user ----------------------------------------------------------------------------------
 
     def transmit(self, messages: Iterable[Message]) -> None:
-        """Queue messages that the session has returned."""
         for message in messages:
             self.link.send(message)
         if not (self.connected or self._handshake):
@@ -100,8 +95,8 @@ class ClientEndpoint:
         return event_type
 
     def row(self, type_name: str, values: Mapping[str, object]) -> tuple[PlainRows, Row, int]:
-        """An event, for `Outbox.put_row`. `EventError` or `RefusedError` if it does not fit its type or the
-        broker's limit."""
+        """For `Outbox.put_row`. `EventError` or `RefusedError` if it does not fit its type or the broker's
+        limit."""
         event_type = self.session.publishable(type_name) or self.publishable(type_name)
         form = self._forms.get(type_name)
         if form is None or form.event_type is not event_type:
@@ -171,7 +166,6 @@ class ClientEndpoint:
 
     @property
     def idle(self) -> bool:
-        """Whether the broker has everything."""
         return self.link.idle and not self.outbox.pending
 
     # --- frames ---------------------------------------------------------------------------------------------
@@ -221,7 +215,6 @@ class ClientEndpoint:
 
     @property
     def ready(self) -> bool:
-        """Whether there may be a frame to write."""
         return self.link.ready or (bool(self.outbox.waiting) and self.outbox.wait_ns is None)
 
     def next_frame(self, now_ns: int) -> Frame[Message] | None:

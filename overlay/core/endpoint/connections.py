@@ -1,12 +1,9 @@
 """Connections, as an endpoint sees them; which one stays if both brokers of a link open one; claims to the
 name of a connected interface.
 
-If both dial, since their files name the link in different orders, the connection that the lesser name opens
-stays. Both apply the rule to their own open or pending connection, and dial only without one, so exactly one
-is left in whatever order they arrive.
-
-The holder of a claimed name gets a moment to answer a probe. Invariant: there is at most one claim to a name.
-"""
+If both dial, the connection that the lesser name opens stays. Both apply the rule to their own open or
+pending connection, and dial only without one, so exactly one is left in whatever order they arrive. The
+holder of a claimed name gets a moment to answer a probe. Invariant: there is at most one claim to a name."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ NOT_DIALLED = (
 
 
 def both_dial(own: str, neighbour: str) -> str:
-    """Why the other connection is refused."""
     return (
         f"brokers {own} and {neighbour} both dial: the connection of {min(own, neighbour)} is used; "
         "the link must be named in the same order in all overlay files"
@@ -45,8 +41,6 @@ class ConnectionRefusedError(CoveyError):
 
 
 class Connection(Protocol):
-    """A connection of an interface, as provided by whoever moves its bytes."""
-
     def wake(self) -> None:
         """The interface may have a frame to send."""
 
@@ -66,8 +60,8 @@ class IncomingConnection(Connection, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectRequest:
-    """A request to connect. `rights` None permits everything; sessions of a `principal`, the subject of the
-    rights, else the address, are counted together."""
+    """`rights` None permits everything; sessions of a `principal`, a subject or an address, are counted
+    together."""
 
     interface: Interface
     hello: Hello

@@ -78,8 +78,7 @@ class Durability:
         queue: Callable[[Interface], InterfaceQueue],
         clock_ns: int,
     ) -> None:
-        """Pass the durable sessions of an earlier life to the core (`handle`), with a new `queue` each, and
-        the watermarks."""
+        """Pass the durable sessions of an earlier life to the core (`handle`), with a new `queue` each."""
         for name, durable in self._tables.durable.items():
             durable.sequences.update(self.storage.watermarks(name))
         for interface, session in self.sessions.restore(handle, clock_ns):
@@ -92,16 +91,14 @@ class Durability:
             self.restore(restored)
 
     def restore_keys(self, tell_core: Callable[[Message, Interface], None], until_ns: int) -> None:
-        """Restore the last events of keys of an earlier life, whose publishers may come back until
-        `until_ns`."""
+        """Restore last events of keys, whose publishers may come back until `until_ns`."""
         for name in self.storage.types:
             for message in self.storage.published(name):
                 tell_core(message, "")
                 self._timers.set(("restored", ""), until_ns)
 
     def opened(self, queue: InterfaceQueue, arrival: Arrival | None = None) -> None:
-        """A durable session begins, or has come from another broker. Its cursors are stored first: it must
-        not get records of an earlier session of its name."""
+        """Stores its cursors first: a durable session must not get records of an earlier one of its name."""
         self.begin(queue)
         self.sessions.begin(queue.interface, queue.identity, arrival)
 
@@ -132,7 +129,6 @@ class Durability:
     # --- storing --------------------------------------------------------------------------------------------
 
     def arrives(self, type_name: str) -> None:
-        """Events of a type are about to be handled."""
         self._arrived = self._arrived or type_name in self._types
 
     def store(self, action: Store) -> list[tuple[InterfaceQueue, Publish | Deliver]]:
@@ -164,8 +160,8 @@ class Durability:
             queue.send_stored(message_of(record, receiver))
 
     def hold(self, queue: InterfaceQueue, received: int) -> None:
-        """Frames from an interface were handled: acknowledge none after `received` before its events are on
-        disk. Changes that they have brought are stored at once."""
+        """Acknowledge no frame after `received` before its events are on disk; stores the changes that it
+        brought at once."""
         self.sessions.save_pending()
         if self._arrived:
             self._arrived = False
@@ -187,8 +183,7 @@ class Durability:
         self._syncing = [(queue, queue.link.life, queue.link.received) for queue in held]
 
     def synced(self, now_ns: int) -> list[tuple[InterfaceQueue, Acknowledge]]:
-        """What was stored before `begin_sync` is on disk: acknowledge its frames. Returns the
-        acknowledgements that waited for it."""
+        """Acknowledge frames stored before `begin_sync`; returns the acknowledgements that waited for it."""
         syncing, self._syncing = self._syncing or [], None
         for queue, life, received in syncing:
             if self._queues.get(queue.interface) is queue and queue.link.life == life:
@@ -227,7 +222,6 @@ class Durability:
                 self._saved.pop((receiver, name), None)
 
     def copies(self, arrival: Arrival) -> dict[str, Copies]:
-        """What a session has brought and not got yet."""
         return {
             name: Copies(arrival.receiver, self.storage.cursor(arrival.receiver, name), end)
             for name, end in arrival.ends.items()
@@ -235,7 +229,6 @@ class Durability:
         }
 
     def begin_behind(self, queue: InterfaceQueue) -> None:
-        """From now on, records for a session are only stored."""
         queue.behind = {name: self.storage.end(name) for name in self._types}
 
     def has_all(self, queue: InterfaceQueue, ends: Mapping[str, int]) -> bool:
@@ -243,7 +236,6 @@ class Durability:
         return all(self._cursor(queue, name) >= end for name, end in ends.items() if name in self._types)
 
     def ends(self) -> dict[str, int]:
-        """The offsets of the next records."""
         return {name: self.storage.end(name) for name in self._types}
 
     def starts(self, queue: InterfaceQueue) -> dict[str, int]:
@@ -252,8 +244,8 @@ class Durability:
         return starts | {name: -1 - self._copied(queue, name, each) for name, each in queue.copies.items()}
 
     def read_on(self, queue: InterfaceQueue, name: str, place: int) -> tuple[list[Deliver], int, int]:
-        """For a session that moves: some messages from a place on, the next place, and how many records were
-        lost. Places below 0 are in its copies."""
+        """For a session that moves: messages from a place on, the next place, lost records. Below 0: in its
+        copies."""
         receiver, offset = queue.interface, place
         copies = queue.copies.get(name)
         if place < 0:
@@ -290,7 +282,6 @@ class Durability:
         return bool(queue.behind) and link.backlog_bytes <= QUEUED_BYTES // 2
 
     def _read(self, queue: InterfaceQueue, name: str, offset: int, receiver: Interface) -> int:
-        """Queue some records for a receiver from an offset on; returns where to read on."""
         records, offset, lost = self.storage.read(name, offset, READ_BYTES, receiver)
         if lost:
             queue.lost(name, lost, records[0].batch.ingress_ns if records else 0)
@@ -337,8 +328,8 @@ class Durability:
             self._timers.set(("progress", ""), now_ns + PROGRESS_NS)
 
     def disconnected(self, interface: Interface, now_ns: int) -> None:
-        """Save its progress in this turn of the loop, and again once what is stored by now is on disk, beyond
-        which no progress goes."""
+        """Save its progress now, and again once what is stored by now is on disk, beyond which no progress
+        goes."""
         self._leaving[interface] = None
         self._left[interface] = 2  # the sync under way, if any, and the next one
         self._timers.set(("leaving", ""), now_ns)
@@ -353,7 +344,6 @@ class Durability:
         self.storage.save_cursors(cursors)
 
     def save_progress(self) -> None:
-        """Store the progress of receivers, and changes of clients."""
         self.sessions.save_changed()
         self._awaited.save(returning=("clients", "") in self._timers)
         self.save_cursors()

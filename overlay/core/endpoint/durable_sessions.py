@@ -36,8 +36,6 @@ _Held = dict[Interface, tuple[InterfaceQueue, tuple[int, int], Acknowledge]]
 
 
 class DurableSessions:
-    """Subscriptions of durable sessions, their unstored changes, and acknowledgements that wait for these."""
-
     def __init__(self, storage: Storage, tables: Tables, validity: Validity) -> None:
         self._storage = storage
         self._validity = validity
@@ -45,7 +43,6 @@ class DurableSessions:
         self._pending: dict[Interface, dict[int, None]] = {}
         """By session, added, removed and renewed subscriptions that are not stored."""
         self._whole: dict[Interface, None] = {}
-        """Sessions to store as a whole next."""
         self.changed: dict[Interface, dict[int, None]] = {}
         """By session, subscriptions whose values are not stored."""
         self._identities: dict[Interface, str] = {}
@@ -54,7 +51,6 @@ class DurableSessions:
         self._syncing: _Held = {}
         """Acknowledgements that wait for the sync under way."""
         self._written: frozenset[Interface] = frozenset()
-        """Sessions whose values it writes."""
 
     def restore(
         self, handle: Callable[[Message, Interface, int], object], now_ns: int
@@ -91,8 +87,7 @@ class DurableSessions:
         self._pending.setdefault(interface, {})[subscription_id] = None
 
     def begin(self, interface: Interface, identity: str, arrival: Arrival | None = None) -> None:
-        """A session begins, or has a new identity; stores it, with its arrival if it comes from another
-        broker."""
+        """A session begins, or has a new identity; `arrival` if it comes from another broker."""
         self._identities[interface] = identity
         self.save(interface, arrival)
 
@@ -155,7 +150,6 @@ class DurableSessions:
         return [SyncBegin(), *subscribes, SyncEnd(len(subscribes) + 1)]
 
     def forget(self, interface: Interface, moved_to: str = "", number: int = 0) -> None:
-        """Its client has ended it, or it is another broker's."""
         self._forget_changes(interface)
         self._identities.pop(interface, None)
         if moved_to:

@@ -4,12 +4,12 @@ with their session.
 *Validity.* Only the session's broker removes the subscription, as if the client had cancelled it. A period
 counts from the arrival of its message, by this broker's monotonic clock, so no two clocks have to agree.
 Messages carry the rest of it; the disk has its end by the clock that stamps events, which goes on while the
-broker is down. A renewal costs O(log n).
+broker is down.
 
 *Endings.* Subscriptions of an ended session, or that a client has not repeated, are withdrawn in parts, with
-pauses; a SyncEnd waits for the parts before it. Invariant: a part costs half a millisecond, and the parts of
-all ended sessions together at most a quarter of the broker's time. Until its last part such a session counts
-for the quotas, and its name is taken."""
+pauses. Invariant: a part costs half a millisecond, and the parts of all ended sessions together at most a
+quarter of the broker's time. Until its last part such a session counts for the quotas, and its name is taken.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ AT_ONCE = 200
 
 
 class Validity:
-    """The validity periods of an endpoint's subscriptions; `expired` counts ended ones. Sets the timer
-    "validity"."""
+    """The validity periods of an endpoint's subscriptions. Sets the timer "validity"."""
 
     def __init__(self, clock: EndpointClock, timers: Timers[tuple[str, Interface]]) -> None:
         self.expired = 0
@@ -48,7 +47,6 @@ class Validity:
         """By session and subscription, by the monotonic clock."""
 
     def __len__(self) -> int:
-        """The number of subscriptions with a period."""
         return sum(map(len, self._ends.values()))
 
     # --- what changes a period ------------------------------------------------------------------------------
@@ -161,8 +159,7 @@ _REST = 3
 
 class Endings:
     """Withdraws subscriptions that end together, `part` at a time. `tell_core` passes a message of an
-    interface to the core; `ended` is called when a session has ended. Sets the timer "ending" of an
-    interface."""
+    interface to the core. Sets the timer "ending" of an interface."""
 
     def __init__(
         self,
@@ -179,9 +176,7 @@ class Endings:
         self._tell_core = tell_core
         self._ended = ended
         self._left: dict[Interface, list[int]] = {}
-        """The remaining subscriptions of each session."""
         self._void: dict[Interface, list[int]] = {}
-        """Subscriptions that a client has not repeated."""
         self._next_ns = 0
         """The earliest time of the next part."""
         self._rest_until_ns = 0
@@ -205,7 +200,6 @@ class Endings:
         self._set_timer(interface, now_ns)
 
     def advance(self, interface: Interface, now_ns: int) -> None:
-        """The timer of an interface is due."""
         left = self._left[interface]
         if now_ns < self._rest_until_ns:
             self._set_timer(interface, self._rest_until_ns - PAUSE_NS)
@@ -223,8 +217,8 @@ class Endings:
         self._rest_until_ns = now_ns + _REST * spent_ns
 
     def withdraw_void(self, interface: Interface) -> bool:
-        """Withdraw a part of what a client has not repeated before its SyncEnd, if there is more than one
-        part: True, and the SyncEnd has to come again. O(1) except for the first part."""
+        """Withdraw a part of what a client has not repeated; True if there is more, and the SyncEnd has to
+        come again."""
         peer = self._tables.peers.get(interface)
         if peer is None or len(peer.stale_subscriptions) <= self._part:
             self._void.pop(interface, None)
@@ -242,7 +236,6 @@ class Endings:
         return part
 
     def finish(self, interface: Interface) -> None:
-        """End the rest of a session at once."""
         self._left.pop(interface, None)
         self._void.pop(interface, None)
         self._timers.cancel(("ending", interface))

@@ -4,14 +4,13 @@
 event of the type on. It is not held for its own sake: a client may publish what it computes from what it
 reads.
 
-*Windows.* The more clients publish, the less each may have on its way. A link's window bounds bytes in
-flight, `InterfaceQueue` those in a broker, and `Outbox` those in a client.
+*Windows.* The more clients publish, the less each may have on its way.
 
-*Turns.* A turn has at most `TURN_MESSAGES` messages, a long filter counting as several; beside others, as
-many as would take `TURN_NS` by the last turn, at least one. Clients whose turns take at least `DEAR_NS` stand
-in one line, in which each turn is followed by as long a rest. Invariant: all of them together have at most
-half of the broker's time while others need any; a client that is alone has all of it. Neighbours never rest,
-and their frames are not divided, since merged updates take effect together."""
+*Turns.* A turn has at most `TURN_MESSAGES` messages; beside others, as many as would take `TURN_NS` by the
+last turn, at least one. Clients whose turns take at least `DEAR_NS` stand in one line, in which each turn is
+followed by as long a rest. Invariant: all of them together have at most half of the broker's time while
+others need any; a client that is alone has all of it. Neighbours never rest, and their frames are not
+divided, since merged updates take effect together."""
 
 from __future__ import annotations
 
@@ -22,8 +21,6 @@ from covey.overlay.core.messages import Hold, Interface
 
 
 class Holds:
-    """`tell` sends a Hold to a source."""
-
     def __init__(self, tell: Callable[[Interface, Hold], None]) -> None:
         self._tell = tell
         self._full: dict[str, dict[Interface, None]] = {}
@@ -35,10 +32,8 @@ class Holds:
         self._sent: dict[Interface, dict[str, None]] = {}
         """By source, the types that it has sent."""
         self.types = 0
-        """The number of event types with known sources."""
 
     def set_full(self, interface: Interface, types: Iterable[str]) -> None:
-        """The interface is full for these types and no others."""
         wanted, known = dict.fromkeys(types), self._types.get(interface, {})
         for name in [name for name in known if name not in wanted]:
             del self._full[name][interface]
@@ -86,7 +81,6 @@ class Holds:
         self.types = len(self._sources)
 
     def as_dict(self) -> dict[str, list[Interface]]:
-        """The full interfaces by held type."""
         return {name: list(full) for name, full in self._full.items()}
 
     def _balance(self, type_name: str) -> None:
@@ -101,8 +95,8 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class WindowSizes:
-    """In bytes: the window of a client that has published nothing yet; of all that have, together, which may
-    be on its way when they are held; and the least of each of them."""
+    """Bytes: the window of a client that has published nothing; of all that have, together; the least of
+    each."""
 
     first: int = 256 << 10
     publishers: int = 8 << 20
@@ -117,15 +111,13 @@ DEAR_NS = 500_000
 FIRST_MESSAGES = 8
 """Of the first turn, before any is measured."""
 ACTIVE_NS = 1_000_000_000
-"""How long an interface counts as active after its last message, and a client's turns as dear after the last
-dear one."""
+"""How long an interface counts as active after its last message, and a client's turns as dear."""
 
 
 @dataclass(slots=True)
 class Share:
-    """The turns of one interface: the time of its last dear turn, until when the next is expected to be dear,
-    its place in the line or None, the messages of its next turn beside others, and whether it rests, as
-    clients do."""
+    """The time of the last dear turn, until when the next is expected to be dear, the place in the line or
+    None, the messages of the next turn beside others, and whether the interface rests, as clients do."""
 
     spent_ns: int = 0
     dear_until_ns: int = 0
@@ -160,7 +152,6 @@ class Turns:
         return share.messages if share.messages < most and self._others_active(share, now_ns) else most
 
     def measure(self, share: Share, messages: int, spent_ns: int) -> None:
-        """A turn had so many messages and took so long."""
         if spent_ns > TURN_NS:
             share.messages = max(1, messages * TURN_NS // spent_ns)
         elif messages >= share.messages:

@@ -1,13 +1,11 @@
 """What arrives at a broker's endpoint, on its way to the core: taken from frames, decoded, counted and
 admitted.
 
-Invariant: the core gets no message of a client that is over a bound or not permitted, and no event that is
-not admitted; each is answered by a refusal.
-
-Where links move, an event may come a second time over the new link. Events of one publisher and type keep
-their order over every connection, so whatever is not newer than the newest one is a repetition. Invariant: no
-event is passed to the core twice, except replays, whose recipients drop repetitions
-(`core/client/reception.py`), and events of publishers beyond the last `WATERMARKS` of their type."""
+Invariants: the core gets no message of a client that is over a bound or not permitted, and no event that is
+not admitted; each is answered by a refusal. Where links move, no event is passed to the core twice, except
+replays, whose recipients drop repetitions (`core/client/reception.py`), and events of publishers beyond the
+last `WATERMARKS` of their type. Events of one publisher and type keep their order over every connection, so
+whatever is not newer than the newest one is a repetition."""
 
 from __future__ import annotations
 
@@ -130,8 +128,7 @@ _FEW_TYPES = 1_000
 
 
 class Intake(Generic[M]):
-    """What an endpoint admits. `decode` turns a message of a frame, from a neighbour or not, into one of the
-    core."""
+    """`decode` turns a message of a frame, from a neighbour or not, into one of the core."""
 
     def __init__(self, state: EndpointState, decode: Callable[[M, bool], Message | Undecodable]) -> None:
         self._state = state
@@ -140,7 +137,6 @@ class Intake(Generic[M]):
         self.repeats = Repeats() if state.options.drop_repeats else None
         self._most_types = _FEW_TYPES
         self.batches = 0
-        """Batches of events that have arrived."""
 
     def control(self, queue: InterfaceQueue, message: Message | Undecodable, clock_ns: int) -> Message | None:
         """A message without events, for the core; None if it was refused, or was for the endpoint."""
@@ -240,7 +236,6 @@ class Intake(Generic[M]):
         queue.link.window_bytes = min(queue.widest_window, share)
 
     def _forget_types(self) -> None:
-        """Drop what is stored of removed event types, now and then."""
         known = self._state.tables.types
         self._state.holds.forget_types(known)
         for queue in self._state.queues.values():

@@ -23,8 +23,7 @@ from covey.overlay.core.messages import Deliver, Expired, Gap, Interface, Messag
 from covey.overlay.core.warnings import WarningKind
 
 MAX_SESSION_CONTROL = 50_000
-"""Control messages that may be pending for a connected client. One that reads has few: only refusals are
-messages, all else is a number in a header."""
+"""Control pending for a connected client. One that reads has few: only refusals are messages of their own."""
 ANSWER_BYTES = 64 << 20
 """What a client may have requested, and not read, beyond its full queue: all last events of a type."""
 
@@ -45,8 +44,7 @@ class DropCounts:
 
 @dataclass(slots=True)
 class Copies:
-    """Records of one type that were stored for a session at another broker: those with `receiver` from `next`
-    on, below `end`."""
+    """Records stored for a session at another broker: those with `receiver` from `next` on, below `end`."""
 
     receiver: Interface
     next: int
@@ -55,8 +53,7 @@ class Copies:
 
 @dataclass(slots=True)
 class WaitingEnd:
-    """The end of a subscription, to be sent in this `life` of the link behind the records of its type below
-    `until`, None until it is known."""
+    """To be sent in this `life` of the link behind the records below `until`, None until it is known."""
 
     message: Expired
     life: tuple[int, int]
@@ -92,13 +89,11 @@ class InterfaceQueue:
         self.link = link
         self.connection: Connection | None = None
         self.since_ns = 0
-        """When it was connected or disconnected last."""
         self.handshake = False
         """Whether a hello of this side is unanswered: until then the link must not give up control."""
         self.dialled = False
         """Whether this side opened the connection."""
         self.acknowledging = "ack", interface
-        """The key of its link's timer."""
         self.policy = policy
         self.limits = limits
         self.rights: Rights | None = None
@@ -107,7 +102,6 @@ class InterfaceQueue:
         """The last publisher name that was permitted."""
         self.full = False
         self.blocking = True
-        """Whether a full queue holds its sources; else it drops its oldest events."""
         self.is_broker = interface.startswith("broker/")
         self.durable = self.is_broker or durable
         """Whether it gets all events of durable types."""
@@ -131,7 +125,6 @@ class InterfaceQueue:
         """How many clients had published when it did last (`flow.py`); None if it has not."""
         self.connections = 0
         self.progress = (0, 0)
-        """What the peer has acknowledged and granted."""
         self._key_of = key_of
         self._conflated_from = 0
         """How many events must wait before the next conflation."""
@@ -159,8 +152,7 @@ class InterfaceQueue:
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, message: Message) -> bool:
-        """Queue a message, events as `send_events`; False if the session must end, since too many control
-        messages are pending."""
+        """False if the session must end, since too many control messages are pending, or by its policy."""
         if (message.__class__ is Publish or message.__class__ is Deliver) and message.batch.count:
             return self.send_events(message)
         alive = True
@@ -175,8 +167,8 @@ class InterfaceQueue:
         return alive
 
     def _ends_later(self, message: Expired) -> bool:
-        """Whether the end of a subscription waits for stored events. Ends over the bound, since a client
-        could create any number, are sent first."""
+        """Whether an end waits for stored events. Ends over the bound, as a client could create any number,
+        do not."""
         name = message.type_name
         if name not in self.behind or len(self.ends.get(name, ())) >= MAX_SESSION_CONTROL:
             return False
@@ -184,14 +176,13 @@ class InterfaceQueue:
         return True
 
     def _has_room_for_answer(self, message: Publish | Deliver) -> bool:
-        """Whether these are requested events, such as last ones of keys, and may wait. A neighbour gets each
-        once; a client, which may request again and not read, is bounded."""
+        """Whether these are requested events that may wait; a client, which may request again unread, is
+        bounded."""
         if not message.replayed:
             return False
         return self.is_broker or self._pending_bytes() < self.limits.bytes + ANSWER_BYTES
 
     def send_stored(self, message: Publish | Deliver) -> None:
-        """Queue stored events, which no policy drops."""
         self.last_stored[message.batch.event_type.name] = message.offset
         for piece in pieces(message, self.link.max_frame_bytes):
             self.link.send(piece)
@@ -272,8 +263,8 @@ class InterfaceQueue:
         self._conflated_from = 2 * (link.events.count - link.events.stored_count)
 
     def _too_many(self, of: int, parts: int) -> bool:
-        """Whether more waits than `parts`/`of` of the bounds, without events in frames, which the window
-        bounds, and stored ones, which `Durability` bounds: they would leave no room for the newest."""
+        """More than `parts`/`of` of the bounds, without events in frames (bounded by the window) and stored
+        ones."""
         link, limits = self.link, self.limits
         waits = link.events.bytes - link.events.held_bytes() - link.events.stored_bytes
         events = link.events.count - link.events.stored_count
@@ -282,7 +273,6 @@ class InterfaceQueue:
         )
 
     def _note(self, type_name: str) -> None:
-        """Events of a type were queued under `BLOCK`."""
         if type_name not in self._types:
             self._types[type_name] = None
             if self.full:
@@ -328,7 +318,6 @@ class InterfaceQueue:
         return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
 
     def _room(self, message: Message) -> int:
-        """How many events of a message fit, from its first on."""
         room = events_in(message)
         if self.limits.events is not None:
             room = min(room, max(0, self.limits.events - self._pending_events()))
@@ -428,7 +417,6 @@ class InterfaceQueue:
         self._changed(self)
 
     def discard(self, why: str) -> None:
-        """Count what is pending as dropped."""
         self.drops.add(why, self.link.backlog_events)
         self.full = False
         self._full_held.clear()

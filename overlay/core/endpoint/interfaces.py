@@ -61,14 +61,12 @@ class Interfaces(EndpointState):
         return queue
 
     def new_number(self) -> int:
-        """A number that no other link or move of a session has. Each link has its own incarnation, so a
-        client whose session has ended cannot resume the next one of that name. `forget_peer` uses the next
-        thousand."""
+        """A number that no other link or move of a session has, so a client whose session has ended cannot
+        resume the next one of that name. `forget_peer` uses the next thousand."""
         self.links = (self.links + 1) % (1 << 22)
         return self.recovery.incarnation(self.links)
 
     def restored(self, interface: Interface) -> InterfaceQueue:
-        """The queue of a durable session of an earlier life, or of another broker."""
         if interface in self.endings:
             self.endings.finish(interface)
         self.queues[interface] = queue = self._queue(interface, durable=True)
@@ -115,13 +113,11 @@ class Interfaces(EndpointState):
                 self.await_neighbour(interface)
 
     def await_neighbour(self, interface: Interface) -> None:
-        """Warn if it does not connect."""
         if interface not in self.dialled:
             self.timers.set(("unlinked", interface), self.clock.now_ns + NEVER_LINKED_NS)
 
     def opened(self, now_ns: int) -> None:
-        """Connections are possible from now on, at which all waiting periods begin again. Call at most once,
-        first."""
+        """Connections are possible from now on: all waiting periods begin again. Call at most once, first."""
         self.clock.now_ns = now_ns
         self.recovery.opened(now_ns)
         for interface, queue in self.queues.items():
@@ -157,8 +153,7 @@ class Interfaces(EndpointState):
         self.finish()
 
     def hello_for(self, interface: Interface) -> Hello:
-        """The hello for a connection that this broker opens; until it is answered or has failed
-        (`handshake`), the link keeps its incarnation."""
+        """Until it is answered or has failed (`handshake`), the link keeps its incarnation."""
         queue = self.queues[interface]
         queue.handshake = True
         return queue.link.hello()
@@ -187,7 +182,6 @@ class Interfaces(EndpointState):
     def _challenge(
         self, holder: InterfaceQueue, peer: ConnectRequest, connection: IncomingConnection
     ) -> None:
-        """A peer claims the name of a connected interface: its holder has a moment to answer."""
         interface = holder.interface
         if interface in self.challenges:
             raise ConnectionRefusedError("ALREADY_EXISTS", taken(interface))
@@ -263,8 +257,7 @@ class Interfaces(EndpointState):
         return self.quotas.session_refusal(sessions + others, principal)
 
     def _check_durable(self, queue: InterfaceQueue | None, peer: ConnectRequest) -> None:
-        """`ConnectionRefusedError` for a client whose rights do not permit a durable session, or its present
-        one."""
+        """`ConnectionRefusedError` if the rights do not permit a durable session, or the present one."""
         if not peer.durable:
             return
         refusal = self.guard.durable_refusal(peer.rights)
@@ -288,8 +281,7 @@ class Interfaces(EndpointState):
         connection: Connection,
         opened: Callable[[bool], None] | None = None,
     ) -> bool:
-        """Resume or reset an interface's link with a connection; True if it resumes. `LinkError` for an
-        invalid hello."""
+        """Resume or reset an interface's link; True if it resumes. `LinkError` for an invalid hello."""
         now_ns = self.clock.now_ns
         queue.handshake = False
         queue.since_ns = now_ns
@@ -324,7 +316,6 @@ class Interfaces(EndpointState):
         return resumed
 
     def detach(self, queue: InterfaceQueue, status: str, reason: str) -> None:
-        """End the connection that an interface has, with a goodbye."""
         connection, queue.connection = queue.connection, None
         if connection is not None:
             connection.close(status, reason)
@@ -352,7 +343,6 @@ class Interfaces(EndpointState):
         self.finish()
 
     def disconnect_queue(self, queue: InterfaceQueue, status: str, reason: str) -> None:
-        """End the connection of an interface, which may come back."""
         self.detach(queue, status, reason)
         self.disconnected(queue)
 
@@ -376,7 +366,6 @@ class Interfaces(EndpointState):
             self.timers.set(("lease", queue.interface), self.lease_ends_ns())
 
     def lease_ends_ns(self) -> int:
-        """When a lease that begins now ends."""
         return self.clock.now_ns + round(self.options.sessions.lease_s * NS_PER_S)
 
     def withhold_credit(self) -> None:
@@ -441,7 +430,6 @@ class Interfaces(EndpointState):
     # --- ending ---------------------------------------------------------------------------------------------
 
     def in_use(self, interface: Interface) -> bool:
-        """Whether a client has a subscription or an advertisement."""
         peer = self.tables.peers.get(interface)
         return peer is not None and bool(peer.subscriptions or peer.advertised)
 
@@ -459,8 +447,8 @@ class Interfaces(EndpointState):
         return True
 
     def end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
-        """Drop a client's session and its state in the core, many subscriptions in parts; all of a durable
-        one now, since it may begin elsewhere at once."""
+        """Drop a client's session and its state in the core; many subscriptions in parts unless it is
+        durable."""
         interface = queue.interface
         if self.queues.get(interface) is not queue:
             return
@@ -472,7 +460,6 @@ class Interfaces(EndpointState):
             self.endings.begin(interface, self.clock.now_ns)
 
     def _remove(self, queue: InterfaceQueue, why: str) -> None:
-        """Drop an interface, all but its state in the core."""
         interface = queue.interface
         del self.queues[interface]
         for name in ("ack", "away", "expiry", "lease", "move", "refill", "stall", "unlinked"):

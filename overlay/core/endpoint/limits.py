@@ -46,8 +46,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """For disconnected or slow clients: seconds that a session is kept, events and bytes that wait for it,
-    and seconds for which one that takes nothing may hold publishers."""
+    """Seconds that a disconnected session is kept, events and bytes that wait for it, and seconds for which
+    one that takes nothing may hold publishers."""
 
     lease_s: float = 30.0
     queue_events: int = 65_536
@@ -65,8 +65,7 @@ class LinkLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """What may be pending in a queue: bytes, bytes of each type that its peer holds, and events (None: any
-    number)."""
+    """`held_bytes` is for each type that the peer holds; `events` None for any number."""
 
     bytes: int
     held_bytes: int

@@ -61,9 +61,8 @@ class Histogram:
 
 
 class Timings:
-    """One broker's histograms, in seconds. `clock_ns` is monotonic. `updates` is from the arrival of an
-    Update until it has taken effect everywhere; `links` is matching and queueing a batch of events for
-    neighbours, `sessions` for clients."""
+    """One broker's histograms, in seconds, by a monotonic `clock_ns`: of an Update until it has taken effect
+    everywhere, and of matching and queueing a batch for neighbours, and for clients."""
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         self.clock_ns = clock_ns

@@ -2,12 +2,9 @@
 
 Invariants. Events of one type leave in the order of publication, counted from 1; the passed, accepted and
 confirmed ones are prefixes. If the broker has accepted all earlier ones, events leave at once; else frames
-leave at a bounded rate, so that events gather, and while the link's window is full all of them gather. A
-batch has at most `BATCH_EVENTS` gathered events. A held type keeps its events here, under a bound of their
-own, and delays no other.
-
-An event is *accepted* once the broker has acknowledged its frame and has not refused it. Confirmations finish
-in the order of the events of their type."""
+leave at a bounded rate, so that events gather. A batch has at most `BATCH_EVENTS` gathered events. A held
+type keeps its events here, under a bound of their own, and delays no other. An event is *accepted* once the
+broker has acknowledged its frame and has not refused it."""
 
 from __future__ import annotations
 
@@ -35,8 +32,7 @@ BeginTrace = Callable[[str, int], str]
 
 @dataclass(slots=True, eq=False)
 class Confirmation:
-    """Finished once the broker has accepted or refused certain events; `error` is their first refusal.
-    `pending` is the number of types with events that are not accepted."""
+    """Finished once the broker has accepted or refused certain events; `error` is their first refusal."""
 
     flushes: bool = False
     error: Exception | None = None
@@ -49,8 +45,7 @@ class Confirmation:
 
 @dataclass(slots=True)
 class Sent:
-    """Events `first` to `last` of their type that were passed to the link, or refused here if they have no
-    sequence number."""
+    """Events `first` to `last` of their type, passed to the link; refused here without a sequence number."""
 
     first: int
     last: int
@@ -69,10 +64,9 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """The events of one type, counted from 1 as they are published. `form` is of the rows; `rows_bytes` is
-    the size of their events, `rows_held` and `bytes` are in memory, the latter of all unaccepted events.
-    `rows_gathered` are the first and last row whose batch is to begin a trace, `contexts` of traced rows by
-    position. `ended` until the type is advertised again."""
+    """The events of one type. `rows_bytes` is the size of their events, `rows_held` and `bytes` are in
+    memory, the latter of all unaccepted events. `rows_gathered` are the first and last row whose batch is to
+    begin a trace."""
 
     name: str
     form: PlainRows | None = None
@@ -95,7 +89,6 @@ class Lane:
         return self.published - self.accepted
 
     def note(self, traceparent: str) -> None:
-        """The last row is in a trace, or its batch is to begin one."""
         row = len(self.rows) - 1
         if traceparent == GATHERED:
             self.rows_gathered = (row if self.rows_gathered is None else self.rows_gathered[0], row)
@@ -104,7 +97,6 @@ class Lane:
 
     @property
     def gathered(self) -> bool:
-        """Whether the rows are to become a batch, which has no room for more traces."""
         return len(self.contexts) >= MOST_CONTEXTS - 1
 
 
@@ -118,8 +110,8 @@ _FRAME_BYTES = 256 << 10
 """Approximate bytes of events per frame, so that the broker handles one while the next is created."""
 _FRAME_EVERY_NS = 667_000
 _BURST_NS = 8 * _FRAME_EVERY_NS
-"""Frames that leave one by one before the rate is bounded: a caller that waits for the effect of each event
-before it publishes the next, a thousand times a second, is never delayed."""
+"""Frames that leave one by one before the rate is bounded, so that a caller that publishes each event after
+the effect of the last, a thousand times a second, is never delayed."""
 
 
 class Outbox:
@@ -150,7 +142,6 @@ class Outbox:
         self.waiting: dict[str, Lane] = {}
         """Lanes with events to send that are not held, the next one first."""
         self._held: set[str] = set()
-        """The types that the broker holds."""
         self._in_flight = 0
         self.unfinished = 0
         """Confirmations that somebody waits for."""
@@ -172,8 +163,7 @@ class Outbox:
         return self.events >= self._max_events or self.bytes >= self._max_bytes
 
     def put_row(self, form: PlainRows, row: Row, size: int, traceparent: str = UNTRACED) -> bool:
-        """Add one event of `size` bytes, as returned by `form.row`; False if it waits until `wait_ns` with
-        others."""
+        """Add one event of `size` bytes, of `form.row`; False if it waits until `wait_ns` with others."""
         name = form.event_type.name
         lane = self._lanes.get(name) or self._lane(name)
         if lane.form is not form:
@@ -213,7 +203,6 @@ class Outbox:
                 self.waiting[lane.name] = lane
 
     def _gather(self, lane: Lane) -> None:
-        """Turn the rows of a lane into a batch."""
         if not lane.rows:
             return
         assert lane.form is not None
@@ -236,7 +225,6 @@ class Outbox:
         return lane
 
     def confirm(self, type_name: str, count: int) -> Confirmation:
-        """A confirmation of the last `count` events of a type."""
         confirmation = Confirmation()
         if count:
             lane = self._lanes[type_name]
@@ -260,7 +248,6 @@ class Outbox:
 
     @property
     def pending(self) -> int:
-        """Events that the broker has not accepted."""
         return sum(lane.events for lane in self._lanes.values())
 
     @property
@@ -346,7 +333,6 @@ class Outbox:
                 self.frames.append((frame.sequence, events))
 
     def acknowledged(self, sequence: int) -> None:
-        """The broker has received all frames up to this one."""
         while self.frames and self.frames[0][0] <= sequence:
             for lane, count in self.frames.popleft()[1]:
                 self._accept(lane, count)
@@ -397,7 +383,6 @@ class Outbox:
             self._forget(lane)
 
     def _forget(self, lane: Lane) -> None:
-        """Remove an ended lane once all its events are accepted."""
         if not lane.events:
             self._lanes.pop(lane.name, None)
 

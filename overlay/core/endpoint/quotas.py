@@ -1,9 +1,9 @@
 """Bounds on the state that one client, and all together, may create in a broker, and on how fast one may
 send.
 
-A message over a bound is refused with RESOURCE_EXHAUSTED and one sentence that names the bound; what was
-accepted before stays. Neighbours are not bounded: what they send was accepted elsewhere. Cost: O(1) per
-message, and one pass over the filter of a Subscribe or an Advertise.
+A message over a bound is refused with RESOURCE_EXHAUSTED and one sentence that names the bound. Neighbours
+are not bounded: what they send was accepted elsewhere. Cost: O(1) per message, and one pass over the filter
+of a Subscribe or an Advertise.
 
 A rate is a bucket per session and kind that fills at the rate and holds one second of it. Invariant: over any
 t seconds the accepted amount is at most rate * (t + 1), and one message more. A message passes while the
@@ -31,10 +31,8 @@ _NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most sessions of a broker and of one client, subscriptions of a session, event types of a broker
-    and of a session (that it named first), views of one type; length, depth and conjunctions in normal form
-    of a filter. Its length is checked before parsing: to parse and index it takes about a millisecond per
-    KiB. Per session and second: updates, and published events and their bytes. None is no bound."""
+    """`session_types` are those that the session named first. The length of a filter is checked before
+    parsing: to parse and index it takes about a millisecond per KiB. None is no bound."""
 
     sessions: int = 20_000
     session_subscriptions: int = 1_000_000
@@ -61,7 +59,6 @@ class Quotas:
         self._sessions: Counter[str] = Counter()
 
     def forget(self, interface: Interface) -> None:
-        """A client's session has ended."""
         self._introduced.pop(interface, None)
         self._buckets.pop(interface, None)
         self._count_no_more(interface)
@@ -87,8 +84,7 @@ class Quotas:
         return None
 
     def session_opened(self, interface: Interface, principal: str) -> None:
-        """A session, also one on its way from another broker, counts as this principal's until `forget`, or
-        until another principal opens it. Sessions of the empty name are not bounded."""
+        """Count a session, also one on its way from another broker, until `forget`; "" is not bounded."""
         self._count_no_more(interface)
         if principal:
             self._principals[interface] = principal
@@ -98,8 +94,7 @@ class Quotas:
         return self._principals.get(interface, "")
 
     def refusal(self, message: Message, interface: Interface, now_ns: int = 0) -> Refuse | None:
-        """The refusal of a client's message that is over a bound. Call directly before the core gets the
-        message."""
+        """The refusal of a client's message over a bound; call directly before the core gets it."""
         if message.__class__ is Update:
             rate = self.bounds.session_updates_per_s
             if rate is None or self._passes(interface, "updates", 1, rate, now_ns):
@@ -141,8 +136,8 @@ class Quotas:
         return None
 
     def _passes(self, interface: Interface, kind: str, amount: int, rate: float, now_ns: int) -> bool:
-        """Whether a message of this amount keeps the rate, per second; if so it counts. A clock that goes
-        back fills nothing."""
+        """Whether the amount keeps the rate, per second; then it counts. A clock that goes back fills
+        nothing."""
         buckets = self._buckets.setdefault(interface, {})
         level, since_ns = buckets.get(kind, (rate, now_ns))
         level = min(rate, level + max(0, now_ns - since_ns) / _NS_PER_S * rate)

@@ -47,8 +47,8 @@ class Recovery:
         return self._life << _LIFE_SHIFT | number << 10 | 1
 
     def begins(self, hello: Hello, now_ns: int) -> bool:
-        """Whether a recovery begins with this hello: its sender has linked to an earlier life of the broker,
-        which has just started."""
+        """Whether a recovery begins: the sender has linked to an earlier life of the broker, which has just
+        started."""
         known = hello.peer_incarnation
         if not known or known >> _LIFE_SHIFT == self._life:
             return False
@@ -74,7 +74,6 @@ class Recovery:
 
     @property
     def awaits_clients(self) -> bool:
-        """Whether clients still have the time to connect."""
         return ("clients", "") in self._timers
 
     def returned(self, interface: Interface) -> bool:
@@ -125,7 +124,6 @@ class AwaitedClients:
         """Clients whose saved state may be outdated."""
 
     def touch(self, interface: Interface) -> None:
-        """The session of a client has changed, or ended."""
         self._touched[interface] = None
 
     def save(self, *, returning: bool) -> None:

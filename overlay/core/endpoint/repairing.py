@@ -1,10 +1,10 @@
 """The links of a broker where they move around brokers that are dead (`core/repair`).
 
 Invariants. There is at most one upward link: the old queue is removed before the new one is created. A link
-of either direction that has had no connection for `repair_after_ns` is released by both of its ends: its
-pending messages are dropped and counted, its interest ends, and no acknowledgement waits for it. A link that
-is left for a better one ends in order: nothing more is routed to it, what is queued is acknowledged or
-`LEAVE_NS` pass, then it gets a goodbye, at which the other end releases it at once.
+without a connection for `repair_after_ns` is released by both ends: its pending messages are dropped and
+counted, its interest ends, and no acknowledgement waits for it. A link that is left for a better one ends in
+order: nothing more is routed to it, what is queued is acknowledged or `LEAVE_NS` pass, then a goodbye
+releases it at the other end.
 
 The driver calls `advance` every `interval_ns`, probes the brokers of `to_probe`, and dials `target`."""
 
@@ -63,7 +63,6 @@ class Repairing:
         return {name: name == target for name in names}
 
     def describe(self) -> tuple[str | None, str]:
-        """The upward link that it has or is to have, and why it is that one."""
         chosen, best = self.uplink.chosen, self.uplink.best
         if best is None:
             return None, "the first broker of the overlay file has none"
@@ -103,7 +102,6 @@ class Repairing:
     # --- probes ---------------------------------------------------------------------------------------------
 
     def to_probe(self) -> list[str]:
-        """The brokers to probe now."""
         if self._leaving:
             return []
         queue = self._queue()

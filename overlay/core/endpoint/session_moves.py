@@ -50,9 +50,9 @@ _ENDED = 1_000
 
 @dataclass(slots=True)
 class _Arriving:
-    """A session on its way here; `awaits` is the message to be answered, `settles` the epoch of its last
-    subscription. `places` are where to read on by type still to be copied, `starts` where the copies begin in
-    the log; `arrival` is set once all is copied."""
+    """`awaits` is the message to be answered, `settles` the epoch of the last subscription. `places` are
+    where to read on by type still to be copied, `starts` where the copies begin in the log; `arrival` is set
+    once all is copied."""
 
     interface: Interface
     origin: str
@@ -70,7 +70,6 @@ class _Arriving:
 
     @property
     def receiver(self) -> Interface:
-        """The receiver of its copies in the logs."""
         return f"{COPIES}{self.number:x}/{self.interface}"
 
 
@@ -171,7 +170,6 @@ class SessionMoves:
         raise self._refusal(origin)
 
     def _forget(self, interface: Interface) -> None:
-        """A session has ended here: requests for it are void."""
         self._leaving.pop(interface, None)
 
     def arrives(self, interface: Interface) -> bool:
@@ -190,7 +188,6 @@ class SessionMoves:
     # --- messages -------------------------------------------------------------------------------------------
 
     def receive(self, message: SessionMove, source: Interface) -> None:
-        """Handle a neighbour's message, for this broker or another."""
         self._routes[message.sender] = source
         if message.receiver != self.name:
             self._pass_on(message, source)
@@ -218,8 +215,8 @@ class SessionMoves:
 
     @property
     def _steady(self) -> bool:
-        """Whether this broker has all unacknowledged events from before its restart. Otherwise what comes
-        again may have gone on before, and other brokers would drop it."""
+        """Whether this broker has all unacknowledged events from before its restart. Otherwise repeated ones
+        may have gone on before, and other brokers would drop them."""
         return self._endpoint.recovery.steady(self._clock.now_ns)
 
     def _message(self, arriving: _Arriving, step: MoveStep) -> SessionMove:
@@ -275,7 +272,6 @@ class SessionMoves:
     # --- the origin -----------------------------------------------------------------------------------------
 
     def _answer(self, message: SessionMove) -> SessionMove:
-        """The answer of a broker that has, or had, the session."""
         interface, number, step = message.interface, message.number, message.step
         answer = SessionMove(self.name, message.sender, interface, number, MoveStep.REFUSED)
         refused = replace(answer, reason="busy" if step is MoveStep.ASK else "over")

@@ -46,8 +46,7 @@ from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.warnings import Warn, WarningKind
 
 REFUSAL_CHARACTERS = 4_000
-"""Of a refusal's sentence, and of the type in it: waiting refusals are bounded by number, and would otherwise
-repeat what the client has sent."""
+"""Of a refusal's sentence, and of the type in it, both of which may repeat what a client has sent."""
 
 
 def _shortened(text: str) -> str:
@@ -76,16 +75,12 @@ class Core(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """The limits of a broker. Up to `join_events` events of several messages are matched as one batch.
-    Without `stamp_ingress`, events of clients keep their ingress time, for simulations that set it in
-    advance.
-
-    While more than `max_queued_control` messages are queued for a neighbour, the broker reads nothing from
-    clients with more than `max_unsettled` changes on their way. More than `after_hold_bytes` of a held type,
-    several times what is on its way at the Hold, is refused: a client that ignores holds would fill queues
-    that only holds bound. `drop_repeats` is for links that move (`Repeats`). A turn has at most
-    `turn_messages` messages (`flow.py`). `ending_part` subscriptions that end together are withdrawn at once
-    (`ending.py`)."""
+    """Up to `join_events` events of several messages are matched as one batch. Without `stamp_ingress`,
+    events of clients keep their ingress time, for simulations. While more than `max_queued_control` messages
+    are queued for a neighbour, the broker reads nothing from clients with more than `max_unsettled` changes
+    on their way. More than `after_hold_bytes` of a held type is refused: a client that ignores holds would
+    fill queues that only holds bound. `drop_repeats` is for links that move (`Repeats`). `ending_part`
+    subscriptions that end together are withdrawn at once (`ending.py`)."""
 
     limits: Limits = field(default_factory=Limits)
     sessions: SessionLimits = field(default_factory=SessionLimits)
@@ -110,7 +105,7 @@ class EndpointOptions:
 
 class EndpointState(ABC):
     """`queues` has every interface, `neighbours` the brokers among them; `durability` is None without a
-    storage, `timings` and `tracing` if nothing is timed or traced. `BrokerEndpoint` has the calls."""
+    storage."""
 
     def __init__(
         self,
@@ -129,7 +124,6 @@ class EndpointState(ABC):
         self.core, self.tables, self.options = core, core.tables, options
         self.warn, self.clock, self.new_link = warn, clock, new_link
         self.links = 0
-        """Links and moves of sessions so far, for their numbers."""
         self.dialled = frozenset(dialled)
         self.timers: Timers[tuple[str, Interface]] = Timers()
         self.queues: dict[Interface, InterfaceQueue] = {}
@@ -154,10 +148,8 @@ class EndpointState(ABC):
         self.challenges: dict[Interface, tuple[ConnectRequest, IncomingConnection]] = {}
         """Claims to the name of a connected interface, until its holder has answered."""
         self.admit: Callable[[ConnectRequest], None] | None = None
-        """Raises `ConnectionRefusedError` for a client that may not have the session of its name now; this
-        and the next two are set by `SessionMoves`."""
+        """Raises `ConnectionRefusedError`; this and the next two are set by `SessionMoves`."""
         self.ticket: Callable[[InterfaceQueue], str] = lambda _: ""
-        """The ticket of a durable session."""
         self.ended: Callable[[Interface], object] = lambda _: None
         """Called at the end of a session."""
         self.timings, self.tracing = timings, tracing
@@ -165,11 +157,9 @@ class EndpointState(ABC):
         if storage is not None:
             self.durability = Durability(storage, core.tables, self.queues, self.timers, self.validity)
         self.refused: Counter[str] = Counter()
-        """Refusals, by status."""
         self.deferred = False
         """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
         self.source: InterfaceQueue | None = None
-        """The interface whose messages were handled last."""
         self.ending: list[tuple[InterfaceQueue, str, str]] = []
         """Sessions to end since they do not keep up, why, and with which status."""
 
@@ -235,7 +225,6 @@ class EndpointState(ABC):
         """What remains at the end of a call, when all else is consistent."""
 
     def deliver(self) -> None:
-        """Serve the sessions with the events that have gone to neighbours."""
         self.deferred = False
         timings = self.timings
         start_ns = 0 if timings is None else timings.clock_ns()
@@ -249,7 +238,6 @@ class EndpointState(ABC):
             self.source.wake()
 
     def tell(self, message: Message, interface: Interface) -> None:
-        """Pass a message of the endpoint, or of a session, to the core."""
         if self.deferred:
             self.deliver()
         self.execute(self.core.handle(message, interface, self.clock.stamp_ns))

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
 
 RECORD_BYTES = 2 << 20
-"""The most that a record of several events takes, with its receivers, so that it fits into messages to
-neighbours when read for a session that moves."""
+"""The most that a record of several events takes, so that it fits into messages of a session that moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class StoredSubscription:
-    """A subscription of a durable session, with its newest values; `ends_ns` is by the clock that stamps
-    events, 0 for never."""
+    """A subscription of a durable session; `ends_ns` is by the clock that stamps events, 0 for never."""
 
     subscription_id: int
     filter: Filter
@@ -162,7 +160,6 @@ def _numbers(receiver: Receiver) -> int:
 
 
 def _part(receiver: Receiver, start: int, stop: int) -> Receiver | None:
-    """What a receiver gets of events `start` to `stop`, None if nothing."""
     rows = receiver.rows
     if rows is not None:
         first = start
@@ -178,8 +175,7 @@ def _part(receiver: Receiver, start: int, stop: int) -> Receiver | None:
 
 
 def message_of(record: Record, receiver: Receiver, *, late: bool = False) -> Publish | Deliver:
-    """What a receiver of a record gets. `late`: its subscriptions may have changed since the match, so a
-    client evaluates it again."""
+    """A receiver's message. `late`: a client evaluates it again, since filters may have changed."""
     batch = record.batch if receiver.rows is None else record.batch.take(receiver.rows)
     if receiver.ids is None or receiver.offsets is None:
         return Publish(batch, offset=record.offset)

@@ -10,8 +10,7 @@ from typing import Generic, TypeVar
 
 @dataclass(slots=True)
 class EndpointClock:
-    """In nanoseconds: the time of the current call, by a monotonic clock; `offset_ns` added gives `stamp_ns`,
-    by the clock that stamps events."""
+    """The current call's time by a monotonic clock; `stamp_ns` is by the clock that stamps events."""
 
     now_ns: int
     offset_ns: int = 0

@@ -1,13 +1,13 @@
-"""Tests events against regions without an engine: one by one, or column by column. Calls of named operators
-count as true (`matcher/evaluation` decides them).
+"""Tests events against regions without an engine. Calls of named operators count as true
+(`matcher/evaluation` decides them).
 
 *One by one*: values become points between the cuts of regions, lazily per attribute. A pair of an event and a
 region takes 0.3 µs and more, so this is for few of both (`matching.py`), and for the papers' matching by the
 poset (`baselines/poset_matching.py`).
 
-*Column by column*, one mask of the batch per region: each attribute is ranked once, so a cut becomes a
-position by bisection, exactly for every kind, and an interval one numpy comparison. 1,000 filters of three
-attributes take about 20 ms for a batch of 1,024 events."""
+*Column by column*: each attribute is ranked once, so a cut becomes a position by bisection, exactly for every
+kind, and an interval one numpy comparison. 1,000 filters of three attributes take about 20 ms for a batch of
+1,024 events."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 
 Rows = list[int]
 Box = list[tuple[str, Any, Any]]
-"""An interval of cuts by attribute."""
 
 
 class Walkable:
-    """`box` has the outermost cuts per attribute of a single conjunction; `is_box` if these define the
-    region, calls apart."""
+    """`box`: the outermost cuts per attribute of a single conjunction; `is_box`: they define the region,
+    calls apart."""
 
     __slots__ = ("box", "is_box", "region")
 
@@ -190,7 +189,6 @@ class EventMasks:
         self.nbytes = _EMPTY_BYTES
         """Approximate memory besides the batch."""
         self._none: Mask = np.zeros(len(events), np.bool_)
-        """Shared by all regions with an interval that no event is in."""
         self._ranks: dict[str, _Ranks] = {}
         self._atoms: dict[Predicate, Mask] = {}
 

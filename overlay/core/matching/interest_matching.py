@@ -1,9 +1,6 @@
-"""The interface of what matches events against the interest in one event type, and what becomes of the
-result: the shares of receivers, without a Python statement per event, and results of named operators that
-travel.
-
-`OperatorMatching` implements `InterestMatching` with engines; a `MatchingFactory` passed to the broker
-replaces it, as the measuring baseline `baselines/poset_matching.py` does.
+"""The interface of what matches events against the interest in one event type (`OperatorMatching`, or a
+`MatchingFactory` passed to the broker), and what becomes of the result: the shares of receivers, and results
+of named operators that travel.
 
 Invariant: the batch of a message does not change, since both ends of a link count its bytes. Matching adds
 results to a view of it (`opened`); a message that leaves has a copy of the travelling ones (`sealed`)."""
@@ -41,8 +38,6 @@ NO_PAIRS = _NONE, _NONE
 
 
 class Matched(Protocol):
-    """A filter with values, under an id."""
-
     @property
     def uid(self) -> int: ...
 
@@ -54,19 +49,15 @@ class Matched(Protocol):
 
 
 class InterestMatching(Protocol):
-    """Matches events of one type against the interests of links, or of sessions."""
-
     @property
     def calls(self) -> bool:
         """Whether a filter calls a named operator."""
 
     def widen(self, event_type: EventType) -> None:
-        """Accept interests over this schema, which includes all present ones; in place if it begins with the
-        old one."""
+        """Accept interests over this schema, which includes all present ones."""
 
     def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
-        """`CapacityError` if an interest with this filter and values has no room in place of the uid
-        `replaced`, -1 for none."""
+        """`CapacityError` if there is no room for an interest in place of the uid `replaced`, -1 for none."""
 
     def put(self, interest: Matched, number: int) -> None:
         """Insert an interest of the interface with this number, or apply its new values."""
@@ -94,8 +85,7 @@ class InterestMatching(Protocol):
 
 
 MatchingFactory = Callable[["EventType", "Mapping[str, Poset]", bool, "Evaluator"], InterestMatching]
-"""Creates the matching of one event type from the posets of its groups, by name; the flag is true for the
-interest of sessions, false for links."""
+"""Arguments: event type, posets of its groups, True for the interest of sessions, evaluator."""
 
 
 Share = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -105,8 +95,8 @@ Share = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDAr
 def split_by_link(
     bits: npt.NDArray[np.uint64], numbers: list[int]
 ) -> list[tuple[int, npt.NDArray[np.bool_] | None]]:
-    """The matching ones of these interfaces, each with bool[n_events], None for all events. `bits` is
-    uint64[n_events, words] as of `Matches.interfaces`, n_events at least 1."""
+    """The matching interfaces with bool[n_events], None for all. `bits`: uint64[n_events, words], n_events >
+    0."""
     some = np.bitwise_or.reduce(bits, axis=0)
     every = np.bitwise_and.reduce(bits, axis=0)
     links: list[tuple[int, npt.NDArray[np.bool_] | None]] = []
@@ -124,11 +114,9 @@ def split_by_link(
 def split_by_session(
     offsets: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]
 ) -> list[Share]:
-    """The result of a match, split by session: (number, rows, offsets, subscription ids), in order of number.
-    `owners` and `ids` are the numbers and subscription ids of the matches.
-
-    `rows` are the positions of the session's events in the batch, None for all; offsets and ids are as in
-    `Deliver`. Cost: one sort of the matches by session, none for a single session."""
+    """The result of a match, split by session, in order of number. `owners` and `ids` are the numbers and
+    subscription ids of the matches. Rows are the session's events in the batch, None for all; offsets and ids
+    are as in `Deliver`. Cost: one sort of the matches, none for a single session."""
     if not owners.size:
         return []
     count = offsets.size - 1
@@ -160,8 +148,8 @@ def _sole_share(number: int, offsets: npt.NDArray[np.int64], ids: npt.NDArray[np
 
 
 MAX_RESULT_BYTES = 1 << 20
-"""Bytes of results that a batch carries: a quarter of a neighbour's credit, and of a frame, so that results
-never keep events from leaving. The next broker evaluates again what is over it."""
+"""A quarter of a neighbour's credit, and of a frame, so that results never keep events from leaving. The next
+broker evaluates again what is over it."""
 
 
 def opened(batch: EventBatch) -> EventBatch:

@@ -1,19 +1,15 @@
 """A matching engine and its pending changes.
 
 Control messages record changes; the engine applies them before a match, columnwise for all subscriptions of
-one filter, so many UPDs between two batches cost one `update_many`. Once about a millisecond's worth is
-pending (`MOST_PENDING`) they are applied: who changes much pays for it, and no event waits for more.
-
-Where few events meet few filters, changes stay pending and the filters are *walked* (`event_points.py`),
-until that has cost about as much as applying them. A batch of many events is never walked; a single event
-always is, by few boxes. Until the kernels are loaded every match tests the filters. The engines of the papers
-never walk, since they are there to be measured.
+one filter. Once about a millisecond's worth is pending (`MOST_PENDING`) they are applied: who changes much
+pays for it, and no event waits for more. Where few events meet few filters, changes stay pending and the
+filters are *walked* (`event_points.py`), until that has cost about as much as applying them. Until the
+kernels are loaded every match tests the filters. The engines of the papers never walk, since they are there
+to be measured.
 
 Invariant: after `flush` the engine has exactly the interests that were put and not discarded, under their
-uids, with the values they had at the flush; a match is over these, by the engine or by a walk.
-
-Changes reach an engine long after they are accepted, so a subscription over its number of text constants is
-refused on arrival (`TextConstants`)."""
+uids, with the values they had at the flush; a match is over these, by the engine or by a walk. A subscription
+over an engine's number of text constants is refused on arrival (`TextConstants`)."""
 
 from __future__ import annotations
 
@@ -68,8 +64,7 @@ class TextConstants:
         return uid in self.by_uid
 
     def check(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
-        """`CapacityError` if this filter with values, in place of interest `replaced`, would be over the
-        number."""
+        """`CapacityError` if this filter, in place of interest `replaced`, would be over the number."""
         if not filter.texts:
             return
         needed = _constants(filter, values)
@@ -125,8 +120,8 @@ indexed one by one."""
 
 
 class Matching:
-    """The engine of one event type for links or for sessions, created at the first flush. Up to `few` filters
-    are tested without an engine, so that a process with few loads no kernels."""
+    """The engine of one event type, created at the first flush. Up to `few` filters are tested without one,
+    so that a process with few loads no kernels."""
 
     def __init__(self, engine_name: str, event_type: EventType, *, few: int = 0) -> None:
         self._few = few
@@ -193,7 +188,6 @@ class Matching:
             self.pending -= 1
 
     def _changed(self, uid: int) -> None:
-        """An interest is new, changed or removed."""
         self._walkable.pop(uid, None)
         self._boxes = None
         if uid not in self._dirty:
@@ -309,7 +303,6 @@ class Matching:
         return self._boxes
 
     def _engine_of_one(self) -> Engine | None:
-        """The engine for a single event; None if filters are walked."""
         engine = self._engine
         if engine is None or self._dirty:
             if self._cheap_to_walk(1) or self._without_kernels():
@@ -451,8 +444,7 @@ class FilterAt:
 
 
 def region_alone(interest: Matched) -> Region | None:
-    """The region of an interest, if testing a batch against it alone is cheap; None if it has many intervals,
-    calls operators or moves."""
+    """The region of an interest, None if it has many intervals, calls operators or moves."""
     if interest.filter.calls or moves(interest.values):
         return None
     region = region_of(interest)

@@ -1,11 +1,9 @@
 """Interests whose filters call named operators, beside those whose filters do not.
 
-An engine of its own matches the *gates* of filters with calls (`Filter.gate`), so filters without calls cost
-as if there were no others. An evaluator then decides the *residues* of what has passed: once per call and
-event, all together, and for links only where no other filter of the interface matches. Brokers pass on an
-event whose residue is undecided; the last reader drops it.
+An engine of its own matches the *gates* of filters with calls (`Filter.gate`). An evaluator then decides the
+*residues* of what has passed: once per call and event, all together, and for links only where no other filter
+of the interface matches. Brokers pass on an event whose residue is undecided; the last reader drops it.
 
-Control messages only record changes, which are applied before the next decision, columnwise per filter.
 Invariant: after `_flush` the residues are those of the interests that were put and not discarded, with their
 newest values."""
 
@@ -44,13 +42,10 @@ class CallResidues:
         self._reads = reads
         self._residues = Residues()
         self._interests: dict[int, tuple[Matched, int]] = {}
-        """Interests with the numbers of their interfaces."""
         self._numbers: dict[int, tuple[Filter, int]] = {}
-        """The filter and the residue's number of flushed interests."""
         self._dirty: dict[int, None] = {}
 
     def put(self, interest: Matched, number: int) -> None:
-        """Insert an interest with calls of this interface number, or apply its new values."""
         self._interests[interest.uid] = interest, number
         self._dirty[interest.uid] = None
 
@@ -118,9 +113,8 @@ def _columns(filter: Filter, interests: list[Matched]) -> dict[str, list[Scalar]
 
 
 class OperatorMatching:
-    """An `InterestMatching` of all filters. `create` creates the matching of filters without calls, and of
-    gates. With `reads` it is the last reader: operators with state are evaluated, undecided events dropped.
-    """
+    """`create` creates the matching of filters without calls, and of gates. With `reads` it is the last
+    reader: operators with state are evaluated, undecided events dropped."""
 
     def __init__(
         self,
@@ -132,7 +126,6 @@ class OperatorMatching:
     ) -> None:
         self.plain = create(event_type)
         self.gates: Matching | None = None
-        """Of gates, once there was a filter with calls."""
         self._create = create
         self._event_type = event_type
         self._reads = reads
@@ -246,7 +239,6 @@ class OperatorMatching:
         return self.plain.event_interfaces(events, exclude)
 
     def _passing(self, events: EventPoints) -> tuple[Int64s, Int64s]:
-        """The pairs of a row and an interest with calls whose gate it passes."""
         assert self.gates is not None
         events.batch.shared_results()  # else results added by another view of the schema would be lost
         offsets, uids = self.gates.match(events)
