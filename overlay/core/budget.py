@@ -1,9 +1,8 @@
 """The permits of a connection: what a peer may make one end do for nothing.
 
 Whatever arrives takes permits for the work that it makes, unless it brings something: HTTP/2 frames other
-than DATA of some size, small gRPC messages and parts, and Covey frames that change nothing. One rule for all
-kinds of frames also bounds unforeseen ones. What this end sends returns some, since a peer answers with
-windows and pings. A permit stands for some microseconds.
+than DATA of some size, small gRPC messages and parts, and Covey frames that change nothing. So unforeseen
+kinds of frames are bounded as well. A permit stands for some microseconds.
 
 Invariant: a peer that brings nothing has `permits` at once and `permits_per_s` from then on, a tenth of both
 before it is trusted. The connection of a peer that exceeds them ends."""
@@ -17,8 +16,7 @@ UNTRUSTED = 0.1
 AMPLE = 0.9
 """The share of all permits from which on a peer is served at once."""
 BRINGS_BYTES = 32
-"""Messages of at least so many bytes, and DATA that ends one, take no permit on arrival: fewer bytes bring no
-event and no change. So many sent bytes return one permit."""
+"""Shorter messages, and DATA that ends one, bring nothing. So many sent bytes return one permit."""
 CALL = 6.0
 """What a call returns to its server when answered, and to its client: about what it takes."""
 IDLE_FRAME = 2.0

@@ -45,9 +45,9 @@ _M = TypeVar("_M")
 
 @dataclass_transform(frozen_default=True)
 def message(cls: type[_M]) -> type[_M]:
-    """A dataclass with slots that type checkers and tests treat as frozen (`tests/conftest.py`). At run time
-    it is not: a frozen one takes two to five times as long to create (an Update 0.9 µs instead of 0.2), some
-    6 % of an update's time (`covey bench routing`, 1,000 and 10,000 filters)."""
+    """A dataclass with slots that type checkers and tests treat as frozen (`tests/conftest.py`). A frozen one
+    takes two to five times as long to create (an Update 0.9 µs instead of 0.2), some 6 % of an update's time
+    (`python -m benchmarks routing`)."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
@@ -193,8 +193,7 @@ class Deliver:
 
 @message
 class Answered:
-    """Follows the last events of keys of this type that the receiver requested up to this epoch
-    (`routing/acks.py`)."""
+    """Follows the last events of keys that the receiver requested up to this epoch (`routing/acks.py`)."""
 
     type_name: str
     epoch: int
@@ -213,9 +212,9 @@ class Hold:
 
 @message
 class Gap:
-    """To a client, in its stream: events of this type that it will not get. `first_ns` and `last_ns` are
-    ingress times of the first and the last batch that lost some. `conflated` ones were superseded: a later
-    event of the key comes for every subscription that they matched."""
+    """To a client, in its stream: events of this type that it will not get, with the ingress times of the
+    first and the last batch. `conflated` ones were superseded: a later event of the key comes for every
+    subscription."""
 
     type_name: str
     first_ns: int
@@ -322,14 +321,13 @@ class Refuse:
 
 @message
 class Connect:
-    """From the endpoint: an interface has connected, for the first time or with a new incarnation. The core
-    sends a neighbour its whole state, and keeps earlier state of the interface until its own SyncEnd."""
+    """From the endpoint: an interface is new, or has a new incarnation. The core sends a neighbour its whole
+    state, and keeps earlier state of the interface until its own SyncEnd."""
 
 
 @message
 class AwaitClients:
-    """From the endpoint: this broker has lost its state, and clients are about to reconnect: no SyncEnd
-    leaves from `begin` true until `begin` false."""
+    """From the endpoint of a broker without its earlier state: no SyncEnd leaves until `begin` is false."""
 
     begin: bool
 
@@ -365,8 +363,7 @@ class Tick:
 
 @message
 class Disconnect:
-    """From the endpoint: the interface has left for good (a client left or its lease expired, a neighbour was
-    removed)."""
+    """From the endpoint: the interface has left for good."""
 
 
 @message

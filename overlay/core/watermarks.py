@@ -1,9 +1,8 @@
 """The newest sequence number of each publisher that a client, or a broker for durable types, has received, so
 that no event is delivered twice.
 
-Each publisher's events of one type arrive in order, so the highest number is enough. A batch may contain an
-event twice: copies that a publisher sends again after a crash of its broker may be joined with the first.
-Invariant: the latest `WATERMARKS` publishers are stored."""
+Each publisher's events of one type arrive in order. A batch may contain an event twice: copies sent again
+after a crash may be joined with the first. Invariant: the latest `WATERMARKS` publishers are stored."""
 
 from __future__ import annotations
 

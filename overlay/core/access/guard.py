@@ -4,9 +4,7 @@ joins policies to filters.
 A policy, such as `region == $tenant` with claims for its variables, is a permission by content. A
 subscriber's is joined by *and* to each of its filters, as constants, so no update reaches it. A publisher's
 selects its events. What cannot be decided is denied: a missing claim or attribute, and a call of a named
-operator, since brokers pass on what an operator leaves undecided.
-
-Cost: a few globs per message, however many events it has; a publisher's policy is matched per batch."""
+operator, since brokers pass on what an operator leaves undecided."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ if TYPE_CHECKING:
 def policy_of(
     rights: Rights, action: Action, event_type: EventType, warn: Callable[[str], None]
 ) -> Filter | None:
-    """What a client's events of a type must match, None for every event. A policy that cannot be decided
-    permits none, and `warn` gets a sentence for the operator."""
+    """None permits every event. A policy that cannot be decided permits none; `warn` gets a sentence."""
     texts = rights.policies(action, event_type.name)
     if texts is None:
         return None
@@ -62,12 +59,11 @@ def joined(filter: Filter, policy: Filter) -> Filter:
 
 
 _PROMISES = 4_096
-"""Compiled policies of publishers that are kept, by client and schema."""
 
 
 class Guard:
-    """The rights of a broker's clients. A client without `Rights` may do all but publish under another's
-    name. `warn` gets a sentence for the operator about an interface."""
+    """A client without `Rights` may do all but publish under another's name. `warn` gets a sentence for the
+    operator."""
 
     def __init__(self, tables: Tables, warn: Warn) -> None:
         self.denials: Denials = Denials()
@@ -91,8 +87,8 @@ class Guard:
         return None
 
     def restricted(self, message: Subscribe, interface: Interface, rights: Rights) -> Subscribe | Refuse:
-        """A permitted subscription with the client's policy joined to its filter, or a refusal where the
-        core's would quote the policy."""
+        """The subscription with the client's policy joined, or a refusal where the core's would quote the
+        policy."""
         name = message.filter.event_type.name
         if rights.policies(Action.SUBSCRIBE, name) is None:
             return message
@@ -194,8 +190,8 @@ class Guard:
         return policy_of(rights, action, whole, partial(self._warn, interface, WarningKind.POLICY_UNDECIDED))
 
     def instead(self, refuse: Refuse, rights: Rights | None) -> Refuse:
-        """The refusal of an invalid message, or a denial in its place if the client may not use the event
-        type, of which it must learn nothing."""
+        """Replaces the refusal of an invalid message by a denial if the client may not learn of the event
+        type."""
         if rights is None or not refuse.type_name:
             return refuse
         action = Action.SUBSCRIBE if refuse.subscription_id and not refuse.count else Action.PUBLISH

@@ -1,13 +1,13 @@
 """Who a peer is: by its certificate, or by the ticket of its durable session.
 
-*Certificates* have URIs among their names (SAN): `covey://OVERLAY/broker/NAME` or
-`covey://OVERLAY/client/NAME`, percent-encoded. Their signatures were verified before. Invariant: a connection
-is a neighbour's only if `neighbour_denial` has no objection.
+*Certificates*, already verified, have URIs among their names (SAN): `covey://OVERLAY/broker/NAME` or
+`covey://OVERLAY/client/NAME`, percent-encoded. Invariant: a connection is a neighbour's only if
+`neighbour_denial` has no objection.
 
 *Tickets* (Liu et al., section 5.1) name the broker of a durable session, and prove that their holder opened
-it. A broker issues one in its answer to a hello; the client shows it to any broker when it comes again. The
-proof is an HMAC over the client's interface, the broker and the session's identity, with a key that all
-brokers share; the first of several valid keys signs. Without a key a ticket proves nothing."""
+it. A broker issues one in its answer to a hello. The proof is an HMAC over the client's interface, the broker
+and the session's identity, with a key that all brokers share; the first of several valid keys signs. Without
+a key a ticket proves nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from covey.overlay.core.messages import Interface
 NEIGHBOUR = "neighbour"
 """A peer that claims to be a neighbour, without a certificate that names it."""
 HANDSHAKE = "handshake"
-"""A connection whose TLS handshake failed."""
 
 
 class DeniedError(Exception):
@@ -107,8 +106,6 @@ class Ticket:
 
 
 class Tickets:
-    """`keys` may be set anew."""
-
     def __init__(self, overlay: str, keys: Sequence[bytes] = ()) -> None:
         self._overlay = overlay
         self.keys = tuple(keys)
@@ -119,8 +116,7 @@ class Tickets:
         return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (body, proof))
 
     def read(self, interface: Interface, text: str) -> Ticket | None:
-        """The ticket that a client shows, None for "". `DeniedError` (UNAUTHENTICATED) if it is malformed or
-        unproven."""
+        """The client's ticket, None for "". `DeniedError` (UNAUTHENTICATED) if malformed or unproven."""
         if not text:
             return None
         try:

@@ -45,8 +45,8 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The permissions of clients whose subject matches one of the globs, and whose token has each claim:
-    equal to the value, or a list that contains it."""
+    """For clients whose subject matches one of the globs and whose token has each claim: the value, or a list
+    with it."""
 
     subjects: tuple[str, ...] = ("*",)
     claims: Mapping[str, object] = field(default_factory=dict)
@@ -106,7 +106,6 @@ def rights_of(
 
 
 def all_rights(subject: str) -> Rights:
-    """The rights of a broker of the overlay."""
     return Rights(subject, dict.fromkeys(Action, (Permission("*"),)))
 
 
@@ -115,8 +114,8 @@ def denial(subject: str, action: Action, type_name: str) -> str:
 
 
 def owner_of(name: str) -> str:
-    """The owner of a client's or publisher's name: the part before its first slash. A client publishes only
-    under its owner's names, so that nobody can use up the sequence numbers of another."""
+    """The part before the first slash. A client publishes only under its owner's names, so that nobody can
+    use up the sequence numbers of another."""
     return name.partition("/")[0]
 
 

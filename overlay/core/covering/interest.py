@@ -39,8 +39,7 @@ def group_of(interface: Interface) -> str:
 
 
 class Interest:
-    """Compared by identity; ordered by `uid` or by insertion. `epoch` is of the last message about it, on its
-    interface."""
+    """Compared by identity; `epoch` is of the last message about it, on its interface."""
 
     __slots__ = """
         _call_keys announcement epoch filter gains group interface loses region routed subscription_id uid
@@ -65,7 +64,6 @@ class Interest:
         self._call_keys: tuple[int, ...] | EllipsisType | None = ...
 
     def announce(self, damping: float, now_ns: int) -> None:
-        """Announce wider bounds from now on."""
         self.announcement = Announcement(self.routed, self.values, damping, now_ns)
         self.region = self.announcement.region()
 
@@ -111,7 +109,6 @@ class Interest:
         return {} if keys is None else dict(zip(map(write_call, calls), keys, strict=True))
 
     def _still(self) -> Filter:
-        """The filter with values for the variables that do not move by themselves."""
         still = {name: value for name, value in self.values.items() if not isinstance(value, Motion)}
         return self.filter.substitute(still)
 
@@ -126,8 +123,7 @@ class Interest:
 
 
 class Registry:
-    """`owner[uid]` is the number of an interest's interface and `subscription[uid]` its id there, so that
-    numpy splits the result of a match by session."""
+    """`owner[uid]` is the number of an interest's interface and `subscription[uid]` its id there."""
 
     def __init__(self) -> None:
         self.owner: npt.NDArray[np.int64] = np.full(64, -1, np.int64)

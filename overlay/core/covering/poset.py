@@ -1,15 +1,13 @@
 """The covering poset of Jayaram et al. (Figs. 3 and 6), kept as a forest with witnesses.
 
 Routing needs only the maximal elements, the *roots*, whose disjunction is the LUB; so the order itself is not
-stored. A filter that is not a root has one *witness*, which covers it, and a change affects only the roots
-and the nodes that have the filter as witness.
+stored. A filter that is not a root has one *witness*, and a change affects only the roots and the nodes that
+have the filter as witness.
 
 Invariants: each node is a root or has a witness; a witness is in the forest and covers its node; no root
 covers another; a chain of witnesses ends at a root. Of equal filters the first to enter covers the others.
-
-Cost: a change of a node that stays covered compares it with its witness and the nodes it witnesses; only a
-root, or a node whose witness no longer covers it, searches the roots. Few roots are scanned, many indexed by
-region (`matcher/covering/region_index.py`). The result depends on the history of changes alone."""
+The result depends on the history of changes alone. Cost: only a root, or a node whose witness no longer
+covers it, searches the roots, which are indexed by region if many (`matcher/covering/region_index.py`)."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ class Handover(NamedTuple, Generic[C]):
 
 @dataclass(slots=True)
 class Change(Generic[C]):
-    """A change of the roots of a poset, or of the bundles that merge them. `moved` elements only took new
-    values."""
+    """A change of the roots of a poset, or of their bundles. `moved` elements only took new values."""
 
     entered: Sequence[C] = ()
     moved: Sequence[C] = ()
@@ -86,7 +83,6 @@ class Poset(ABC):
         """A node that covers this one; None for a root."""
 
     def witnessed_by(self, node: Interest) -> Iterator[Interest]:
-        """The nodes that have this one as witness."""
         return (below for below in self._nodes.values() if self.witness_of(below) is node)
 
     def nodes(self) -> Iterator[Interest]:
@@ -102,8 +98,8 @@ class Poset(ABC):
 def handovers_among(
     left: Iterable[Interest], entered: Sequence[Interest], moved: Sequence[Interest]
 ) -> list[Handover[Interest]]:
-    """Handovers between all pairs of roots. A root that moved before it left has none: its slot has its old
-    region, which a new root need not cover."""
+    """A root that moved before it left has none: its slot has its old region, which a new root need not
+    cover."""
     handovers: list[Handover[Interest]] = []
     moved_uids = {node.uid for node in moved}
     for old in left:
@@ -120,8 +116,7 @@ FEW = 16
 
 
 class Roots:
-    """The roots of a forest in order of entry, with their searches. More than `few` have an index, uncompiled
-    until the kernels are loaded."""
+    """Roots in order of entry. More than `few` have an index, uncompiled until the kernels are loaded."""
 
     def __init__(self, few: float = FEW) -> None:
         self._nodes: dict[int, Interest] = {}
@@ -147,8 +142,8 @@ class Roots:
                 self._index = None
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
-        """A root has a new region: returns a root that covers it, if it lost something, or else the roots
-        that it covers, if it gained something."""
+        """The region has changed: returns a root that covers it, if it lost something, or else the roots that
+        it covers."""
         if len(self._nodes) == 1:
             return None, []
         index = self._searched()
@@ -166,8 +161,7 @@ class Roots:
         return self._first_over(node, candidates, self._nodes if among is None else among)
 
     def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
-        """The roots, other than the node itself, that it covers, in order of entry; only uids in `among`, if
-        given."""
+        """The other roots that it covers, in order of entry; only uids in `among`, if given."""
         index = self._searched()
         candidates = self._nodes if index is None else index.may_be_covered(node.region, node.uid)
         return self._all_under(node, candidates, self._nodes if among is None else among)
@@ -321,8 +315,8 @@ class Forest(Poset):
     # --- the forest's own moves -----------------------------------------------------------------------------
 
     def _place(self, node: Interest, near: Interest | None = None) -> Interest:
-        """Place a node without witness: below a root that covers it, or as a root above those it covers.
-        Returns that root. `near`, the root above a sibling, is tried first."""
+        """Place a node without witness; returns the root above it. `near`, the root above a sibling, is tried
+        first."""
         if near is not None and near.uid in self._roots and holds_region(near.region, node.region):
             self._link(node, near)
             return near
@@ -428,12 +422,11 @@ class Forest(Poset):
 
 
 class JointRoots(Roots):
-    """The roots of the second level: the maximal elements among the roots of all groups except one.
+    """The second level: the maximal elements among the roots of all groups except one.
 
     Roots of one group never cover each other, so searches use the roots of the other groups' forests, and no
-    neighbour needs an index of its own. Where one group has all the interest, as at the edge of an overlay,
-    nothing is searched. Invariant: at a query the groups' forests have applied the current change; nodes that
-    this level has not added yet, or that are covered here, are excluded."""
+    neighbour needs an index of its own. Invariant: at a query the groups' forests have applied the current
+    change; nodes that this level has not added yet, or that are covered here, are excluded."""
 
     def __init__(self, groups: Mapping[str, Forest], exclude: str) -> None:
         super().__init__(few=math.inf)

@@ -2,7 +2,7 @@
 
 `explain` evaluates one subscription, a client's or a neighbour's slot, on an event, and returns the slots at
 neighbours that cover it. `follow` returns what the broker did with an event in its ring (`routing/ring.py`).
-Cost: one pass over the neighbours, for `follow` over the ring."""
+"""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ def explain_calls(
     values: Mapping[str, Scalar],
     event: Mapping[str, object],
 ) -> ExplainedCalls:
-    """Evaluate the calls of a filter on one event, as this broker would, without changing accounts and
-    notices."""
+    """Evaluate a filter's calls on one event, as this broker would, without changing accounts and notices."""
     faults: dict[str, Fault] = {}
 
     def note(fault: Fault) -> None:

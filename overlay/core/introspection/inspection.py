@@ -31,8 +31,7 @@ _ITEM_TEXT = 200
 
 
 class Listing:
-    """At most `listed` items of each list, and `TOTAL` of all; everything if None. `left_off` counts the
-    others by list."""
+    """At most `listed` items of each list, and `TOTAL` of all; everything if None."""
 
     def __init__(self, listed: int | None) -> None:
         self.listed = listed
@@ -73,15 +72,13 @@ _LISTED_EPOCHS = 10
 
 
 def slot_text(slot: Slot) -> str:
-    """As text of the filter language."""
     return str(slot.structure.substitute(slot.values)) or "true"
 
 
 def render(broker: Broker, listed: int | None = None) -> str:
-    """Types, publishers, interest as trees of posets, and slots; one item per line.
-
-    At most `listed` items of each list and `TOTAL` of all, with the number of further ones; all if None.
-    Neighbours are always listed. Cost: O(items listed + interfaces)."""
+    """Types, publishers, interest as trees of posets, and slots; one item per line. At most `listed` items of
+    each list and `TOTAL` of all; all if None. Neighbours are always listed. Cost: O(items listed +
+    interfaces)."""
     listing = Listing(listed)
     tables = broker.tables
     lines = [f"broker {tables.broker_id}, routing {tables.routing}, engine {tables.engine}"]
@@ -141,8 +138,7 @@ def _tree(poset: Poset, listing: Listing) -> list[str]:
 
 
 def _walk(poset: Poset, most: int | None) -> Iterator[tuple[Interest, int]]:
-    """Nodes with their depth, each behind its witness; at most `most` of each witness, since no more can be
-    listed."""
+    """Nodes with their depth, each behind its witness; at most `most` of each witness can be listed."""
     stack = [(root, 0) for root in reversed(list(islice(poset.roots(), most)))]
     while stack:
         node, depth = stack.pop()

@@ -2,8 +2,7 @@
 
 While fewer exist, a root gets its own bundle. Then it joins the bundle that grows least, or two other bundles
 are merged to make room where that costs less; one such pair is tried per change, in turn, so that a bad
-grouping improves over time. Growth is relative to the range of all bounds seen, summed over attributes;
-dropping an attribute counts as several ranges.
+grouping improves over time.
 
 Invariants: at most `budget` bundles; a hull covers its roots, and may be wider than needed after roots have
 left. It is recomputed once half of its roots have left or moved, so a change costs O(1) on average. A change
@@ -111,7 +110,8 @@ class BudgetMerger(Merger):
         return best
 
     def _growth(self, a: Hull, b: Hull) -> float:
-        """How much wider a hull of both is than each, in ranges of all bounds seen."""
+        """How much wider a hull of both is than each, in ranges of all bounds seen; a lost attribute counts
+        as several."""
         cost, shared, scales = 0.0, 0, self._scales
         for attribute, (low, high) in a.items():
             other = b.get(attribute)
@@ -126,7 +126,6 @@ class BudgetMerger(Merger):
         return cost + _DROPPED_ATTRIBUTE * (len(a) + len(b) - 2 * shared)
 
     def _absorb(self, bundle: _HullBundle, other: _HullBundle) -> None:
-        """Move all members of `other` into `bundle`."""
         self._touch(bundle)
         self._touch(other)
         hull = _hull_of(other)

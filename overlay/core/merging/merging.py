@@ -1,13 +1,10 @@
 """Merging: a *bundle* of several roots occupies one slot (perfect and imperfect merging, as in Siena and
-PADRES).
+PADRES). Every root is in one bundle, and every bundle has a slot.
 
-Every root is in one bundle, and every bundle has a slot. Its content is a hull (`hull.py`) that covers its
-roots, or the filter of a single root without exact hull. The broker that receives events in the hull that no
-root accepts drops and counts them (`Counters.events_unwanted`).
-
-A bundle only becomes wider or narrower. One that would do both is replaced by a new one, unless it has a
-single root. So with the order of `slots.py` (SUB, wider, narrower, USUB) no event is missed that matches
-before and after."""
+Its content is a hull (`hull.py`) that covers its roots, or the filter of a single root without exact hull.
+The broker that receives excess events drops and counts them (`Counters.events_unwanted`). A bundle only
+becomes wider or narrower. One that would do both is replaced by a new one, unless it has a single root. So
+with the order of `slots.py` no event is missed that matches before and after."""
 
 from __future__ import annotations
 
@@ -92,7 +89,6 @@ class Merger(ABC):
 
     @property
     def _event_type(self) -> EventType:
-        """The union of the schemas of all roots so far."""
         assert self._schema is not None
         return self._schema
 

@@ -2,11 +2,10 @@
 
 Roots with the same intervals in all attributes but one, the *axis*, are on one *line*. Roots on a line whose
 intervals overlap or touch form a run, which is a bundle: its hull is exactly their union. No root covers
-another, so both ends ascend in a run, and its two neighbours decide whether the removal of a root splits it.
+another, so both ends ascend in a run.
 
 Invariants: a bundle of several roots is on the line of its axis; a bundle of one is on a line for each axis;
-bundles on a line do not touch. Cost: binary searches, and O(roots of the smaller part) to merge or split
-bundles."""
+bundles on a line do not touch. Cost: binary searches, and O(roots of the smaller part) to merge or split."""
 
 from __future__ import annotations
 
@@ -34,8 +33,6 @@ class _Run(Bundle):
 
 
 class _Line:
-    """Bundles in order along one axis."""
-
     __slots__ = ("lows", "runs")
 
     def __init__(self) -> None:
@@ -168,7 +165,6 @@ class PerfectMerger(Merger):
     # --- splitting ------------------------------------------------------------------------------------------
 
     def _split(self, run: _Run, place: int) -> None:
-        """Split a run before one of its members."""
         axis, below, above = run.axis, run.members[:place], run.members[place:]
         less, more = (below, above) if len(below) < len(above) else (above, below)
         other = self._new_run()

@@ -1,14 +1,13 @@
 """Variables that move by themselves, and the wider bounds that a broker announces for bounds that change.
 
 *Motion.* `$limit = Motion(100.0, 0.5)` is 100 now and 0.5 more every second. Filters are evaluated at the
-event's ingress time, so the result is the same everywhere; joined events share one (`joining.py`).
+event's ingress time, so the result is the same everywhere.
 
-*Announcements* are what a broker forwards for a client's subscription (future work in Jayaram et al., section
-6). Damping announces a bound some typical steps wider, so that changes within cost no message. A motion is
-announced as wide as it becomes within `HORIZON_NS`, and renewed before that ends. Invariant: announced bounds
-cover the subscription at every time from `LATE_NS` ago (the longest that events may be in flight) to
-`until_ns`. Delivery stays exact: the client's broker matches without the slack, and the client evaluates
-motion."""
+*Announcements* (future work in Jayaram et al., section 6) are what a broker forwards for a client's
+subscription. Damping announces a bound some typical steps wider; a motion is announced as wide as it becomes
+within `HORIZON_NS`, and renewed before. Invariant: announced bounds cover the subscription at every time from
+`LATE_NS` ago (the longest that events may be in flight) to `until_ns`. Delivery stays exact: the client's
+broker matches without the slack, and the client evaluates motion."""
 
 from __future__ import annotations
 
@@ -54,8 +53,8 @@ def predicates(expression: Expression) -> list[Predicate]:
 
 
 def directions(filter: Filter) -> dict[str, int]:
-    """For each variable the direction that widens the filter: 1 up, -1 down, 0 for neither, both, or a call's
-    argument. Exact for a structure, where each variable occurs once."""
+    """The direction that widens the filter by variable: 1 up, -1 down, 0 for neither, both, or a call's
+    argument."""
     signs: dict[str, int] = {}
     for leaf in leaves(filter.expression):
         widening = {} if isinstance(leaf, Call) else SPECS[leaf.operator].widening
@@ -73,12 +72,10 @@ def _operands(leaf: Leaf) -> tuple[object, ...]:
 
 
 def moves(values: Mapping[str, object]) -> bool:
-    """Whether any value is a motion."""
     return Motion in map(type, values.values())
 
 
 def still(values: Mapping[str, Scalar], now_ns: int) -> Mapping[str, Scalar]:
-    """The values at one time."""
     if not moves(values):
         return values
     return {name: value.at(now_ns) if isinstance(value, Motion) else value for name, value in values.items()}
@@ -87,10 +84,9 @@ def still(values: Mapping[str, Scalar], now_ns: int) -> Mapping[str, Scalar]:
 def check_values(
     filter: Filter, values: Mapping[str, object], *, partial: bool = False, now_ns: int = 0
 ) -> dict[str, Scalar]:
-    """As `Filter.check_values`, with motions among the values; those without `since_ns` start at `now_ns`.
-
-    `VariableError` names a moving variable that is not a bound, whose value or rate is not finite, or whose
-    filter calls a stateful operator: state belongs to values, which would differ with each batch."""
+    """As `Filter.check_values`, with motions, which start at `now_ns` by default. `VariableError` names a
+    moving variable that is not a bound or finite, or whose filter calls a stateful operator, whose state
+    belongs to values."""
     if not moves(values):
         return filter.check_values(values, partial=partial)
     for call in filter.calls:
@@ -156,8 +152,7 @@ def hull(filter: Filter, values: Mapping[str, Scalar], from_ns: int, until_ns: i
 
 
 class Announcement:
-    """The announced values of one subscription, valid until `until_ns`, 0 for ever. `damping` is the slack in
-    typical steps."""
+    """The announced values, valid until `until_ns`, 0 for ever. `damping` is the slack in typical steps."""
 
     __slots__ = ("_damping", "_directions", "_filter", "_last", "_steps", "structure", "until_ns", "values")
 
@@ -178,7 +173,6 @@ class Announcement:
         return hull(self._filter, values, now_ns - LATE_NS, now_ns + HORIZON_NS)
 
     def due(self, now_ns: int) -> bool:
-        """Whether it has to be renewed."""
         return 0 < self.until_ns < now_ns + MARGIN_NS
 
     def move(self, values: Mapping[str, Scalar], now_ns: int) -> bool:

@@ -1,15 +1,14 @@
-"""Limits of the time of named operators in a broker: which call may run now, on how many events, until when.
+"""Limits of the time of named operators in a broker. A state machine without I/O; times are nanoseconds of a
+monotonic clock.
 
 Three bounds. A *turn*, all that the broker does between two looks at its connections, has `turn_ms` for all
 operators. Each operator, and each distinct call, has a *budget*: a share of time, saved up for at most one
 second. Each call has a *deadline*. Over a bound, events stay undecided and are evaluated further on, at last
-by the subscriber: a costly operator costs traffic, but no time of others.
+by the subscriber.
 
 An operator is suspended at once when it passes its deadline, and after several faults in a row when it raises
 or returns a wrong answer. Each suspension is twice as long as the last, until a call succeeds. Calls past
-their deadline are abandoned; an operator with `abandoned_calls` still running is off.
-
-A state machine without I/O; times are nanoseconds of a monotonic clock."""
+their deadline are abandoned; an operator with `abandoned_calls` still running is off."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class OperatorLimits:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """How many events a call may have now, and for how long. Without events, `reason` follows the operator's
-    name and a colon."""
+    """Without events, `reason` is why, behind the operator's name and a colon."""
 
     events: int
     deadline_ns: int = 0
@@ -64,7 +62,6 @@ class Budget:
         self.left_ns = self._full_ns
 
     def refill(self, now_ns: int) -> int:
-        """What is left at a time, in nanoseconds."""
         gained = round((now_ns - self._at_ns) * self._share)
         self._at_ns = now_ns
         self.left_ns = min(self._full_ns, self.left_ns + gained)
@@ -75,8 +72,8 @@ class Budget:
 
 
 class _Operator:
-    """`cost_ns` is per event, 0 while unknown; `faults` are in a row; `suspension_ns` is the length of the
-    last suspension, 0 after a success; `probing` until the first call after a suspension has succeeded."""
+    """`cost_ns` is per event, 0 while unknown; `faults` are in a row; `suspension_ns` is the last, 0 after a
+    success."""
 
     __slots__ = ("budget", "cost_ns", "faults", "probing", "suspended_until_ns", "suspension_ns", "why")
 
@@ -119,8 +116,8 @@ class Limiter:
         abandoned: int = 0,
         cost_us: float | None = None,
     ) -> Grant:
-        """How many of `events` the operator's next call may have. `abandoned` of its calls still run past
-        their deadlines; `cost_us` is its declared cost per event; `key` identifies the call."""
+        """How many of `events` the next call `key` may have. `abandoned` of its calls still run; `cost_us` is
+        declared."""
         operator = self._operators.get(name)
         if operator is None:
             budget = Budget(self.limits.operator_share, now_ns)
@@ -155,7 +152,6 @@ class Limiter:
         return budget
 
     def succeeded(self, name: str, key: int, events: int, took_ns: int) -> None:
-        """A granted call has answered."""
         operator = self._operators[name]
         operator.faults = operator.suspension_ns = 0
         operator.probing = False
@@ -166,8 +162,7 @@ class Limiter:
         self._spend(operator, key, took_ns)
 
     def failed(self, name: str, key: int, took_ns: int, now_ns: int, why: str, *, late: bool = False) -> None:
-        """A granted call has failed, or passed its deadline (`late`); `why` ends a sentence about the
-        operator."""
+        """A granted call has failed, or passed its deadline (`late`); `why` ends a sentence."""
         operator, limits = self._operators[name], self.limits
         operator.faults += 1
         operator.why = why

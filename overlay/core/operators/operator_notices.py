@@ -22,8 +22,7 @@ MOST_NAMED = 100
 MOST_COUNTED = 2**64 - 1
 """The greatest count that a notice has on the wire."""
 _MOST_SOURCES = 1_000
-"""Pairs of operator and broker that are stored. Another replaces the longest silent one if that may send
-again; otherwise it is ignored."""
+"""Stored sources. Another replaces the longest silent one if that may send again; otherwise it is ignored."""
 
 
 class Caller(Protocol):
@@ -85,8 +84,6 @@ class _Source:
 
 
 class Notices:
-    """The notices of one broker: `undecided` and `received` collect them, `due` returns those to send."""
-
     __slots__ = ("_broker", "_callers", "_now_ns", "_sources", "touched")
 
     def __init__(self, broker: str, callers: Callers) -> None:
@@ -127,7 +124,6 @@ class Notices:
         return True
 
     def due(self, now_ns: int) -> Iterator[tuple[Interface, Notice]]:
-        """The notices to send now, and to whom."""
         self._now_ns = now_ns
         touched, self.touched = self.touched, {}
         for key in touched:

@@ -8,15 +8,13 @@ but the parent.
 
 Invariant: every candidate has a lower rank than its broker, so upward links form no cycle, whatever each
 broker believes about who is dead. Where reachability is mutual and transitive, the brokers that reach each
-other form one tree (without `fallbacks`), since all but the first have a candidate among them. That needs all
-brokers of lower rank: with only the root's children as last candidates, the children of a dead one would have
-none while the root is dead too.
+other form one tree (without `fallbacks`), since all but the first have a candidate among them. (With the
+root's children as last candidates, the children of a dead one would have none if the root is dead, too.)
 
 Invariant of the choice: one candidate at a time. The chosen one keeps its link until a better one has
 answered all probes for `repair_after_ns`, or for `repair_after_ns` without a connection. Then the best
-candidate that answers is chosen, and none while none answers. A candidate that answered but did not take the
-link (its overlay file may differ) comes last, and each time has to answer for twice as long before a working
-link is given up for it."""
+candidate that answers is chosen. A candidate that answered but did not take the link (its overlay file may
+differ) comes last, and each time has to answer for twice as long before a working link is given up for it."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ from dataclasses import dataclass
 
 
 class UplinkRule:
-    """The rule for an overlay, whose `links` are a tree that joins all `brokers`. `ValueError` names a
-    fallback without lower rank."""
+    """`links` are a tree that joins all `brokers`. `ValueError` names a fallback without lower rank."""
 
     def __init__(
         self,
@@ -39,9 +36,7 @@ class UplinkRule:
             around[a].append(b)
             around[b].append(a)
         self.brokers = tuple(brokers)
-        """In the order of the file."""
         self.order = [brokers[0]]
-        """By rank."""
         self.parents: dict[str, str] = {}
         for broker in self.order:
             for other in around[broker]:
@@ -159,7 +154,6 @@ class Uplink:
         return candidate is not None and candidate.since_ns is not None
 
     def linked(self) -> None:
-        """The chosen one has taken the link."""
         self._answered = False
         if self.chosen is not None:
             self._candidates[self.chosen].failures = 0
