@@ -53,7 +53,7 @@ class Copies:
 
 @dataclass(slots=True)
 class WaitingEnd:
-    """To be sent in this `life` of the link behind the records below `until`, None until it is known."""
+    """To be sent in this `life` of the link behind the records below `until`; None: not yet known."""
 
     message: Expired
     life: tuple[int, int]

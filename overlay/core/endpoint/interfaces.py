@@ -159,7 +159,7 @@ class Interfaces(EndpointState):
         return queue.link.hello()
 
     def answer(self, interface: Interface, hello: Hello, connection: Connection, now_ns: int) -> bool:
-        """A neighbour has answered the `hello_for` it; True if the link resumes. `LinkError` for an invalid
+        """A neighbour has answered this broker's hello; True if the link resumes. `LinkError` for an invalid
         answer, `ConnectionRefusedError` if the neighbour has connected meanwhile."""
         self.clock.now_ns = now_ns
         queue = self.queues[interface]

@@ -230,7 +230,7 @@ class EventQueue:
         return taken, size
 
     def restart(self, unacknowledged: Iterable[Message]) -> None:
-        """End all holds, and queue unacknowledged events again, in front; drop queued non-events."""
+        """End all holds, and queue unacknowledged events again, in front; drop what has no events."""
         for name in list(self.aside):
             self.set_held(name, False)
         waiting, self.ready = self.ready, deque()

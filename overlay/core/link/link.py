@@ -86,7 +86,7 @@ class Hello:
 
 @immutable
 class Frame(Generic[M]):
-    """Messages under one sequence number; 0 if it has none.
+    """Messages under one sequence number, which is 0 without messages.
 
     `settled` is the receiver's newest epoch that has taken effect, 0 for none, valid after the messages of
     the frame. Messages of a received frame may be parsed as they are read, which raises `LinkError`."""
