@@ -1,7 +1,4 @@
-"""`covey bench`: how fast Covey is on this machine. What else is measured is in `benchmarks/`.
-
-`chain`: throughput, latency, CPU and memory through three brokers in a row. `match`: engines side by side.
-"""
+"""`covey bench`: how fast Covey is on this machine. Other measurements are in `benchmarks/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`covey broker`: one broker of an overlay, in this process; brokers that join and leave a running one."""
+"""`covey broker`: one broker of an overlay, in this process; brokers that join and leave."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(
 
 
 def _overview(address: str, credentials: Credentials) -> OverviewReader:
-    """For the page of a broker; loaded where there is one."""
+    """For the status page of a broker; the import waits until a page is served."""
     from covey.overlay.client.unary import OverviewReader
 
     return OverviewReader(address, credentials)

@@ -71,7 +71,7 @@ def _names(option: str, text: str | None) -> list[str]:
 
 
 def _hosts(overlay: Overlay) -> dict[str, list[str]]:
-    """The hosts of each broker's addresses: those at which it listens as a whole are none."""
+    """Hosts by broker, without addresses that stand for every host."""
     hosts: dict[str, list[str]] = {}
     for name, broker in overlay.brokers.items():
         where = [parse_address(each) for each in (broker.address, *split_addresses(broker.listen))]

@@ -1,6 +1,5 @@
-"""`covey demo`: real quotes through five live brokers, under both kinds of routing, checked by an oracle;
-`map` and `traders`: the demonstrations in the browser.
-"""
+"""`covey demo`: quotes through five live brokers, checked by an oracle; `map` and `traders`: browser
+pages."""
 
 from __future__ import annotations
 

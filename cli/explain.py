@@ -1,6 +1,4 @@
-"""`covey explain`: where an event would stop on its way to a subscription, and why; `covey follow`: one event
-on its way through the overlay.
-"""
+"""`covey explain`: where an event would stop before a subscription; `covey follow`: one event's way."""
 
 from __future__ import annotations
 
@@ -50,10 +48,8 @@ def explain(
 
 
 def attributes(text: str) -> dict[str, Any]:
-    """The attributes of an event: a JSON object, or name=value words whose values are JSON or else text.
-
-    `EventError` for any other text, or no attributes.
-    """
+    """Parse an event: a JSON object, or name=value words whose values are JSON or else text. `EventError` for
+    any other text, and for no attributes."""
     values: dict[str, Any] = {}
     if text.lstrip().startswith("{"):
         try:
@@ -126,7 +122,7 @@ def follow(
         raise typer.BadParameter("expected an event to publish, or --event with a published one, not both")
 
     async def follow_it(publisher: str, sequence: int) -> bool:
-        """Print each step; whether any broker has seen the event."""
+        """Print each step; returns whether any broker has the event."""
         started = time.perf_counter()
         seen = False
         async for step in unary.follow(broker, type_name, publisher, sequence, access.credentials):

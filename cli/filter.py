@@ -1,6 +1,4 @@
-"""`covey filter`: filters of other systems; `covey operators`: the table of named operators, which filters
-may call.
-"""
+"""`covey filter`: filters of other systems; `covey operators`: the named operators of filters."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""`covey sim fuzz`: random histories of whole overlays; `covey sim fuzz-frames`: hostile HTTP/2 peers of one
-connection, hostile packets and filters of clients.
-"""
+"""`covey sim fuzz`: random histories of overlays; `covey sim fuzz-frames`: hostile frames, packets and
+filters."""
 
 from __future__ import annotations
 
@@ -93,7 +92,6 @@ def _print(
 
 
 def _faults(outcomes: list[HistoryOutcome]) -> Counter[str]:
-    """How often there was each fault."""
     total = Counter[str]()
     for outcome in outcomes:
         total.update(dict(outcome.faults))
@@ -123,8 +121,6 @@ def _as_json(
 
 
 class Input(StrEnum):
-    """What is sent."""
-
     FRAMES = "frames"
     PACKETS = "packets"
     FILTERS = "filters"
@@ -135,7 +131,7 @@ _FUZZERS = {
     Input.PACKETS: ("packets", "packets", "sending packets"),
     Input.FILTERS: ("packets", "texts", "parsing filters"),
 }
-"""The module, the field of its result that counts what was sent, and what is done."""
+"""The module, the field of its result that counts the inputs, and the step for progress."""
 
 
 def fuzz_frames(

@@ -41,7 +41,7 @@ _BOUNDS = tuple(
         ("max_pending_bytes", 1 << 30, "Bytes that wait for all browsers."),
     )
 )
-"""Those of `Limits`."""
+"""One option per field of `Limits`."""
 
 
 @with_access
@@ -164,7 +164,7 @@ def gateway(
 
 
 async def warn_of(broker: str) -> None:
-    """One line if nothing listens at the address now; each browser has it tried again."""
+    """Print one line if nothing listens at the address; each session tries it again."""
     import asyncio
 
     from covey.overlay.transport.address import UnixAddress, parse_address
@@ -184,9 +184,8 @@ async def warn_of(broker: str) -> None:
 
 
 def serve_metrics(app: Starlette, address: str) -> None:
-    """The metrics of a gateway at an address of their own, which browsers need not reach; until the process
-    ends. `InputError` for no address, `BindError` for one that cannot be listened at.
-    """
+    """Serve a gateway's metrics at an address of their own, until the process ends. `InputError` for a
+    malformed address, `BindError` for one that cannot be bound."""
     from covey.gateway.metrics import collector
     from covey.gateway.server import BindError
     from covey.matcher.errors import InputError

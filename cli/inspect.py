@@ -1,6 +1,4 @@
-"""`covey inspect`: the state of a broker; `covey health`: whether it serves (the health check of the
-container image), and is ready.
-"""
+"""`covey inspect`: the state of a broker; `covey health`: the health check of the container image."""
 
 from __future__ import annotations
 
@@ -69,7 +67,7 @@ def health(
 async def _check(
     address: str, services: tuple[str, ...], timeout_s: float, access: Access = NO_ACCESS
 ) -> list[str]:
-    """The status of each service. `CallError` if the broker does not answer within `timeout_s` seconds."""
+    """The status of each service. `CallError` after `timeout_s` seconds without an answer."""
     from grpc_health.v1 import health_pb2
 
     from covey.overlay.transport.address import CallError
@@ -88,7 +86,7 @@ async def _check(
 
 
 async def _state(address: str, timeout_s: float, access: Access = NO_ACCESS) -> dict[str, Any]:
-    """What the broker says of itself; nothing to those who may not inspect it."""
+    """The broker's state; empty where it may not be inspected or does not answer."""
     from covey.matcher.errors import CoveyError
     from covey.overlay.client import inspect_broker
 
@@ -101,7 +99,7 @@ async def _state(address: str, timeout_s: float, access: Access = NO_ACCESS) -> 
 
 
 _MAX_LISTED = 1_000
-"""As many items of a list as a broker shows (`MAX_LISTED`; its module takes a second to import)."""
+"""`MAX_LISTED` of brokers, whose module takes a second to import."""
 
 
 @with_access

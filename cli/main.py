@@ -1,8 +1,5 @@
-"""The command `covey`: a table of subcommands, each loaded only when it is called.
-
-A user error in any subcommand is one line on stderr and a status other than 0: a `CoveyError` that a
-subcommand raises becomes that line here, and so does a missing package.
-"""
+"""The command `covey`: a table of subcommands, each loaded only when it is called. An error of a user
+(`CoveyError`), or a missing package, is one line on stderr and a status other than 0."""
 
 from __future__ import annotations
 
@@ -51,14 +48,14 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
         "Measure what a paper's figures show, beside its claims.",
     ),
 )
-"""Name, module, function or typer app in it, and one line of help: to add a subcommand, add a row."""
+"""To add a subcommand, add a row: name, module, function or typer app in it, and one line of help."""
 
 ABOUT = """Publish/subscribe by content, with subscriptions that move.
 
 Example: covey up examples/five.yaml"""
 
 _INTERRUPTED = 130
-"""The status after Ctrl-C: 128 and the number of the signal."""
+"""128 and the number of SIGINT."""
 
 
 def main(
@@ -67,7 +64,7 @@ def main(
     program: str = "covey",
     about: str = ABOUT,
 ) -> None:
-    """Run the command line; ends the process. Another program has a table of its own."""
+    """Run a command line of `commands`, and end the process."""
     words = sys.argv[1:] if arguments is None else arguments
     runs_a_broker = words[:1] == ["broker"] and words[1:2] not in (["join"], ["leave"])
     if runs_a_broker and hasattr(signal, "SIGHUP"):
@@ -86,7 +83,7 @@ def main(
 
 
 def _run(words: list[str], commands: Sequence[tuple[str, str, str, str]], program: str, about: str) -> int:
-    """The exit status: 2 for input that is wrong (`ValueError`), 1 for what else went wrong."""
+    """The exit status: 2 for wrong input (`ValueError`) or a missing package, 1 for other errors."""
     called = next((word for word in words if not word.startswith("-")), None)
     app = app_of(commands, program, about, (called,))
     command = program
@@ -104,7 +101,7 @@ def _run(words: list[str], commands: Sequence[tuple[str, str, str, str]], progra
         if sentence is not None:
             # Input that is wrong, or a package that is missing.
             return _complain(sentence, 2 if isinstance(error, ValueError | ModuleNotFoundError) else 1)
-        # Errors on the command line: the parser's exceptions, of click or of typer's own copy.
+        # Errors of the parser: exceptions of click, or of typer's own copy.
         message: Callable[[], str] | None = getattr(error, "format_message", None)
         if message is None:
             if type(error).__name__ == "Abort":
@@ -120,8 +117,8 @@ def _run(words: list[str], commands: Sequence[tuple[str, str, str, str]], progra
 def app_of(
     commands: Sequence[tuple[str, str, str, str]], program: str, about: str, loaded: Collection[str | None]
 ) -> Typer:
-    """The parser of a command line. Of its subcommands those in `loaded` are imported; of the others it has
-    the line of help."""
+    """The parser of a command line. Subcommands outside `loaded` are not imported: they have one line of
+    help."""
     import typer
 
     def group(
@@ -151,7 +148,7 @@ def app_of(
 
 
 def _expected(message: str, error: Exception) -> str:
-    """The parser's sentence on an option, which lacks the value where it comes from pydantic."""
+    """A parser's message about an option, with the value, which pydantic's messages lack."""
     found: Callable[[], list[Any]] | None = getattr(error.__cause__, "errors", None)
     if found is None:
         return message
@@ -171,7 +168,7 @@ def _paragraphs(function: Callable[..., object] | None) -> str | None:
 
 
 def _sentence(error: Exception, command: str) -> str | None:
-    """The message for an error that Covey raised, or of a package that is missing; else None."""
+    """The message for a `CoveyError` or a missing package; else None."""
     # Loaded late: the help of the whole command needs none of the rest.
     from covey.matcher.errors import CoveyError
     from covey.sim.extras import missing
@@ -195,7 +192,7 @@ def _print_version(requested: bool) -> None:
 
 
 def _stub() -> None:
-    """Stands for a subcommand that is not called."""
+    """Stands for a subcommand that is not loaded."""
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def print_metrics(
     plots: Path | None = None,
     json_output: bool = False,
 ) -> bool:
-    """Compute the metrics of runs, print them, and write the requested files; whether a trace was skipped."""
+    """Compute the metrics of runs, print them, and write the requested files; True if a trace was skipped."""
     from covey.cli.support.output import progress
     from covey.sim.extras import need
     from covey.sim.metrics import compare, summarise, write_csv
@@ -102,7 +102,6 @@ def print_metrics(
 
 
 def write_page(html: Path, traces: Sequence[str], master: str | None, on_progress: Progress) -> None:
-    """Compute the metrics of runs and write their page."""
     from covey.sim.metrics import compare, summarise
     from covey.sim.metrics.run_report import report_of
     from covey.sim.reports import write_report
@@ -142,8 +141,7 @@ def _print(summaries: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None
 
 
 def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], names: int = 1) -> None:
-    """A table of few rows is transposed: a column per row. One of more rows is without the columns that are
-    the same in all of them."""
+    """Print a table. Few rows are transposed to columns; more lose the columns that are equal in all rows."""
     from covey.sim.reports import number
     from covey.sim.reports.content import compact
 

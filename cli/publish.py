@@ -100,7 +100,7 @@ def publish(
 
 
 async def known_type(client: Client, type_name: str) -> EventType:
-    """The overlay's definition of an event type. A refusal names --schema as the alternative."""
+    """The overlay's event type. A refusal suggests --schema."""
     try:
         return await client.event_type(type_name)
     except RefusedError as error:
@@ -122,9 +122,8 @@ def schema_of(type_name: str, text: str) -> EventType:
 
 
 class CountingSession(ClientSession):
-    """`published` counts events without those that the broker refused; it is final once all published batches
-    are acknowledged.
-    """
+    """`published` excludes the events that the broker refused; it is final once all batches are
+    acknowledged."""
 
     published = 0
 
@@ -140,7 +139,7 @@ class CountingSession(ClientSession):
 
 
 class _Pace:
-    """Limits events to a rate, if there is one."""
+    """Limits events to a rate; None is no limit."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
@@ -149,7 +148,7 @@ class _Pace:
 
     @property
     def batch(self) -> int:
-        """Events per batch: those of 10 ms, at most `_BATCH_EVENTS`."""
+        """Events per batch: 10 ms of the rate, at most `_BATCH_EVENTS`."""
         return _BATCH_EVENTS if self._rate is None else max(1, min(_BATCH_EVENTS, int(self._rate / 100)))
 
     async def wait(self, events: int) -> None:
@@ -160,7 +159,7 @@ class _Pace:
 
 
 def _with_column(error: str, file: str) -> str:
-    """An error of Arrow's reader in one line, with the name of the column in place of its number."""
+    """An error of Arrow's reader in one line, with the column's name in place of its number."""
     text = " ".join(error.split())
     found = re.match(r"In CSV column #(\d+): ", text)
     if found is None:
@@ -174,7 +173,7 @@ async def _publish_csv(
     client: Client, session: CountingSession, event_type: EventType, file: str, pace: _Pace
 ) -> int:
     """Publish the rows of a file, report refused ones, and return the number of rows."""
-    # Times are read as text: Arrow's reader must know in advance whether they name a zone. So are lists.
+    # As text: Arrow's reader must know in advance whether times name a zone, and reads no lists.
     types = {
         attribute: pa.string() if kind in (Kind.TIMESTAMP, Kind.STRINGS) else kind.arrow
         for attribute, kind in event_type.attributes.items()
@@ -214,7 +213,7 @@ async def _publish_csv(
 async def _publish_rows(
     client: Client, type_name: str, rows: pa.RecordBatch, first: int, file: str, refusals: list[RefusedError]
 ) -> None:
-    """Publish rows of a file; `first` is the position of the first, from 0."""
+    """`first` is the position of the first row in the file, from 0."""
 
     def with_row(error: Exception) -> str:
         return _EVENT.sub(lambda match: f"row {first + int(match[1]) + 1:,} of ", str(error))
@@ -230,9 +229,8 @@ async def _publish_rows(
 
 
 def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatch:
-    """ISO 8601 text of timestamp columns as timestamps, UTC where there is no zone; JSON text of lists as
-    lists, absent where there is none.
-    """
+    """Parse ISO 8601 text in timestamp columns, as UTC without a zone, and JSON text in list columns; a list
+    without text is absent."""
     columns, names = list(records.columns), records.schema.names
     for position, name in enumerate(names):
         if event_type.attributes.get(name) is Kind.TIMESTAMP:
@@ -248,7 +246,6 @@ def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.Rec
 
 
 def _strings(column: str, text: str | None) -> list[str] | None:
-    """The strings of a JSON list; None for no text."""
     if not text:
         return None
     try:

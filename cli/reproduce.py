@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _COLOURS = {"HOLDS": "green", "SMALLER": "yellow", "NOT_HERE": "red", "OPPOSITE": "red"}
-"""Of verdicts, by name."""
+"""By name of the verdict."""
 
 
 def reproduce(
@@ -94,7 +94,6 @@ def reproduce(
 
 
 def print_report(report: PaperReport, console: Console) -> None:
-    """Print each finding: the claim, a table, and the verdict."""
     console.print(f"[bold]{report.citation}[/bold] ({report.size})", highlight=False)
     for finding in report.findings:
         console.print(f"\n[bold]{finding.figure}[/bold]  {finding.title}", highlight=False)
@@ -111,9 +110,7 @@ def print_report(report: PaperReport, console: Console) -> None:
 
 def write_files(report: PaperReport, folder: Path) -> None:
     """Write `report.html`, `report.json` and a PNG per plot, named after paper and figure, into a folder.
-
-    Raises `CoveyError` if that fails.
-    """
+    `CoveyError` if that fails."""
     from covey.sim.experiments.papers.documents import picture_name
     from covey.sim.experiments.papers.report import page
     from covey.sim.reports import png, write_report

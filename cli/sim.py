@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _FileOrCommand(TyperGroup):
-    """A group whose argument is a file, unless its first word is a subcommand."""
+    """A group whose first word is a subcommand, or else the argument, a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
@@ -72,7 +72,7 @@ _FIELDS = (
     option("merge", bool, "Updates that wait for a link replace each other.", "--merge/--no-merge"),
     option("seed", int, "Seed of everything random."),
 )
-"""Fields of a scenario; one that is not given is that of the file."""
+"""Fields of a scenario; the default is the file's value."""
 
 
 @sim.callback(invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""`covey backup` and `covey verify`: what brokers have stored, copied while they run, and checked."""
+"""`covey backup` and `covey verify`: copies and checks of what brokers store, while they run."""
 
 from __future__ import annotations
 
@@ -75,15 +75,11 @@ _ATTEMPTS = 5
 def back_up(
     directory: Path, target: Path, on_progress: Callable[[str, float], object] = lambda *_: None
 ) -> int:
-    """Copy the directory of a broker, or one above several, to `target`; the bytes copied. The copy appears
-    under its name once it is whole, and is on the disk when this returns.
-
-    The state is copied first. So receivers' progress is never ahead of the log: what they have had since
-    comes again, and they drop it. Where a segment is removed meanwhile, the copy begins again.
-
-    `InputError` if there is nothing to copy, or if the target has files; `StorageError` where a file cannot
-    be read or written.
-    """
+    """Copy the directory of a broker, or one above several, to `target`; returns the bytes copied. The copy
+    appears under its name once it is whole, and is on the disk at the return. The state is copied first, so
+    receivers' progress is never ahead of the log; receivers drop the repeated events. A segment that is
+    removed meanwhile restarts the copy. `InputError` if there is nothing to copy, or the target has files;
+    `StorageError` where a file cannot be read or written."""
     states = stored_states(directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"--to {target}: it exists: expected a new or an empty directory")
@@ -137,21 +133,18 @@ def _copied_once(state: Path, place: Path) -> int:
 
 
 def _reading(state: Path) -> sqlite3.Connection:
-    """For reading alone. In a URI `%`, `#` and `?` of a path have to be quoted: unquoted, they name another
-    file, which may be made.
-    """
+    """Read-only. The URI has `%`, `#` and `?` of the path quoted: unquoted, it names another file."""
     return sqlite3.connect(f"{state.absolute().as_uri()}?mode=ro", uri=True)
 
 
 _READINGS = 3
-"""Of a file to which a broker may write meanwhile, so that a part of a write is taken for no damage."""
+"""Of a file that a broker may be writing, so that a partial write is not reported as damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """A log, or the state of a broker: what it has, and what is wrong with it, in one sentence; "" if it is
-    sound. `torn_bytes` may be a write that is under way.
-    """
+    """A log, or the state of a broker. `damage` is one sentence, "" if it is sound; `torn_bytes` may be a
+    write in progress."""
 
     path: str
     records: int
@@ -172,9 +165,8 @@ class StoredReport:
 def verify_directory(
     directory: Path, on_progress: Callable[[str, float], object] = lambda *_: None
 ) -> Iterator[StoredReport]:
-    """A report of each log and state below a directory, that of one broker or one above. `InputError` if
-    there is none; `StorageError` where a file cannot be read.
-    """
+    """A report of each log and state below a directory of one broker or several. `InputError` if there is
+    none; `StorageError` where a file cannot be read."""
     states = stored_states(directory)
     for number, state in enumerate(states):
         yield _verify_state(state)

@@ -135,7 +135,7 @@ async def _subscribe(
 
 
 def check_validity(valid_for: float) -> None:
-    """`BadParameter` for a period that no subscription may have."""
+    """`BadParameter` for a period that a subscription may not have."""
     try:
         validity_ns(valid_for)
     except ValueError as error:
@@ -143,15 +143,13 @@ def check_validity(valid_for: float) -> None:
 
 
 def split_words(text: str) -> list[str]:
-    """The name=value words of a line; a value may contain spaces, as those of a polygon do."""
+    """The name=value words of a line; a value, such as a polygon's, may contain spaces."""
     return _NEXT.split(text.strip())
 
 
 def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
-    """Values from name=value words: numbers and booleans where the filter accepts them, else text.
-
-    100+0.5*t, where a number is accepted, is a value that grows by 0.5 per second.
-    """
+    """Values from name=value words: numbers and booleans where the filter accepts them, else text. 100+0.5*t,
+    where a number is accepted, is a motion of 0.5 per second."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")

@@ -18,7 +18,7 @@ from covey.cli.support.output import console, print_json
 from covey.overlay.client.unary import BrokerRow, Overview, OverviewReader
 
 _FIRST_RATE_S = 1.0
-"""Between the two readings of a single answer, which has rates."""
+"""Between the two readings that give a single answer its rates."""
 _COLUMNS = (
     "broker", "state", "links", "events in/s", "out/s", "updates/s", "sessions", "subscriptions",
     "waiting", "waiting bytes", "dropped", "update p99", "stored", "memory",
@@ -65,7 +65,6 @@ async def _watch(reader: OverviewReader, every: float) -> None:
 
 
 def show(overview: Overview) -> RenderableType:
-    """The table of brokers, what is wrong, and where most waits."""
     table = Table(box=None, header_style="bold")
     for place, column in enumerate(_COLUMNS):
         table.add_column(column, justify="left" if place < 2 else "right")
@@ -93,7 +92,6 @@ def show(overview: Overview) -> RenderableType:
 
 
 def cells(row: BrokerRow) -> list[str]:
-    """The texts of a row of the table."""
     if row.state == "no answer":
         return [row.broker, f"{row.state} at {row.address}", *[""] * (len(_COLUMNS) - 2)]
     p99 = "" if row.update_p99_s is None else f"{row.update_p99_s * 1e3:g} ms"
@@ -112,7 +110,7 @@ def cells(row: BrokerRow) -> list[str]:
 
 
 def size(count: int | None) -> str:
-    """Bytes in the largest unit that leaves a number of at least one."""
+    """Bytes in the largest unit of which there is at least one."""
     if count is None:
         return ""
     for unit, bytes_ in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

@@ -1,6 +1,4 @@
-"""`covey up`: an overlay of local processes, one per broker; `covey compile`: the matching kernels, compiled
-before anything needs them.
-"""
+"""`covey up`: an overlay of local processes; `covey compile`: kernels, compiled ahead of their use."""
 
 from __future__ import annotations
 
@@ -35,8 +33,6 @@ def up(file: Annotated[Path, typer.Argument(help="The overlay file.")]) -> None:
 
 
 class Up:
-    """The processes of one overlay."""
-
     def __init__(self, overlay: Overlay, file: Path) -> None:
         self._overlay = overlay
         self._file = file
@@ -46,7 +42,7 @@ class Up:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def run(self) -> int:
-        """Until a signal, or until a broker does not start; the exit status."""
+        """Run until a signal, or until a broker does not start; returns the exit status."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopping.set)
@@ -76,12 +72,12 @@ class Up:
         return 1 if self._failed else 0
 
     def _stop_on_error(self, task: asyncio.Task[None]) -> None:
-        """Neither a keeper nor the announcer fails, but by a defect; then no broker goes on unwatched."""
+        """Only a defect ends a task; then no broker runs on without supervision."""
         if not task.cancelled() and task.exception() is not None:
             self._stopping.set()
 
     async def _keep(self, name: str) -> None:
-        """Run a broker; start it again, after ever longer pauses, if it dies."""
+        """Run a broker, and restart it after ever longer pauses."""
         pause_s = 0.5
         while not self._stopping.is_set():
             started = asyncio.get_running_loop().time()
@@ -121,14 +117,14 @@ class Up:
             async for line in output_lines(process.stdout):
                 print(f"{name:<{width}} | {line}", flush=True)
         except Exception:
-            # Somebody has to read on, or the broker stands still once the pipe is full.
+            # Keep reading, or the broker blocks once the pipe is full.
             process.terminate()
             await process.communicate()
             raise
         return await process.wait()
 
     async def _announce(self) -> None:
-        """Say when every broker serves and every link is open."""
+        """Print a line when every broker serves and every link is open."""
         for name in self._overlay.brokers:
             while not await self._linked(name):
                 await asyncio.sleep(0.1)

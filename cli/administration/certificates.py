@@ -1,9 +1,6 @@
-"""An authority for development and tests, and the certificates it signs: `covey certs`.
-
-A broker's certificate names it by its URI (`core/access/identity.py`), and by the hosts at which clients
-reach it. Keys are P-256, in files that only their owner may read. The authority in a folder is used again, so
-a second call renews certificates, which running brokers read at their next handshake.
-"""
+"""An authority for development and tests, and its certificates, for `covey certs`. Keys are P-256, in files
+that only their owner may read. A second call keeps the folder's authority and renews the certificates, which
+running brokers read at their next handshake."""
 
 from __future__ import annotations
 
@@ -29,8 +26,6 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Authority:
-    """Signs certificates."""
-
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         subject = _name("Covey development authority")
@@ -44,7 +39,7 @@ class Authority:
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
-        """The authority of a folder; `InputError` for files that are none."""
+        """The authority of a folder; `InputError` if its files are not an authority's."""
         authority = cls.__new__(cls)
         try:
             authority.certificate = x509.load_pem_x509_certificate((folder / "authority.pem").read_bytes())
@@ -69,7 +64,8 @@ class Authority:
         valid: datetime.timedelta | None = None,
         usages: tuple[x509.ObjectIdentifier, ...] = _BOTH,
     ) -> None:
-        """Write `path`.pem and `path`.key for a URI and hosts. With a negative `valid` it has expired."""
+        """Write `path`.pem and `path`.key for a URI and hosts. With a negative `valid` the certificate has
+        expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         valid = datetime.timedelta(days=DAYS) if valid is None else valid
         names: list[x509.GeneralName] = [] if uri is None else [x509.UniformResourceIdentifier(uri)]
@@ -98,10 +94,9 @@ def make_certificates(
     clients: Iterable[str] = (),
     days: int = DAYS,
 ) -> list[Path]:
-    """The authority of a folder, made where there is none, and a certificate for each broker, with its hosts
-    and those of loopback, and for each client. Returns the certificates' paths. `InputError` for a folder
-    that cannot be written, and for a broker named "authority".
-    """
+    """Issue a certificate for each broker, with its hosts and loopback's, and for each client; returns the
+    certificates' paths. The folder's authority signs, and is created where there is none. `InputError` for a
+    folder that cannot be written, and for a broker named "authority"."""
     valid = datetime.timedelta(days=days)
     if "authority" in brokers:
         raise InputError("broker 'authority': expected another name, since authority.pem is the authority's")
@@ -178,7 +173,7 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, *, secret: bool = False) -> None:
-    """Replace a file as a whole: a broker may read it at any time."""
+    """Replace a file at once: a broker may read it at any time."""
     new = path.with_name(f".{path.name}.new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o644), "wb") as file:
         file.write(content)

@@ -1,8 +1,5 @@
-"""The overlay file that `covey init` writes, with the keys and certificates that it needs.
-
-Invariant: the file is valid, and replaces nothing; neither do keys and certificates. A key of tokens and an
-authority that are there are used again.
-"""
+"""The overlay file that `covey init` writes, with its keys and certificates. The file is valid, and nothing
+is replaced: an existing token key or authority is used again."""
 
 from __future__ import annotations
 
@@ -21,15 +18,14 @@ from covey.overlay.transport.address import TcpAddress, is_local
 
 CERTIFICATES, TOKENS_KEY, STORAGE = "certs", "tokens.key", "storage"
 METRICS_ABOVE = 2_100
-"""The ports of metrics are so far above those of brokers: 9101 for 7001."""
+"""From a broker's port to the port of its metrics: 9101 for 7001."""
 _MOST_BROKERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an overlay is to be. Brokers take turns on `hosts`, at ports from `port` on; the events of the
-    types in `durable` are stored.
-    """
+    """What the overlay consists of. Brokers take turns on `hosts`, at ports from `port` on; `durable` are
+    event types."""
 
     name: str
     brokers: int
@@ -50,7 +46,7 @@ class Wanted:
 
     @property
     def local(self) -> bool:
-        """Whether all brokers are of this machine."""
+        """Whether all brokers run on this machine."""
         return all(is_local(TcpAddress(host, self.port)) for host in self.hosts)
 
     @property
@@ -59,9 +55,8 @@ class Wanted:
 
 
 def write_overlay(path: Path, wanted: Wanted) -> list[Path]:
-    """Write the file, and what it names beside it; returns all that was written. `InputError` for a file
-    that is there, and for one that cannot be written; `ConfigError` where the file would not be valid.
-    """
+    """Write the file and what it names; returns all paths written. `InputError` for a file that exists or
+    cannot be written; `ConfigError` where the overlay would not be valid."""
     text = overlay_text(wanted)
     overlay = parse_overlay(text, path, {})
     for file in (f"{name}{suffix}" for name in overlay.brokers for suffix in (".pem", ".key")):
@@ -89,12 +84,11 @@ def write_overlay(path: Path, wanted: Wanted) -> list[Path]:
 
 
 def _hosts(wanted: Wanted) -> list[str]:
-    """The host of each broker."""
     return [wanted.hosts[at % len(wanted.hosts)] for at in range(wanted.brokers)]
 
 
 def overlay_text(wanted: Wanted) -> str:
-    """The file: brokers form a tree in which each has two below it."""
+    """The file's text; the brokers form a binary tree."""
     lines = [
         "# Made by covey init. What else it may contain: docs/operations.md, docs/wire.md#limits.",
         f"overlay: {json.dumps(wanted.name)}",

@@ -1,4 +1,4 @@
-"""What this machine has of what Covey needs, as findings of `covey doctor`."""
+"""What of Covey's needs this machine has, as findings of `covey doctor`."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ NEEDED_FOR = {
     "docs": ("make docs", ""),
     "dev": ("work on Covey itself", ""),
 }
-"""By extra what needs its packages, and the page that says more."""
+"""By extra: what needs its packages, and the page about it."""
 _LEAST_PYTHON = (3, 11)
 _LEAST_JAVA = 17
 BROKER_BYTES = 125 << 20
-"""The memory of an idle broker (docs/how-to-size.md)."""
+"""Of an idle broker (docs/how-to-size.md)."""
 
 
 class State(StrEnum):
     OK = "ok"
     NOTE = "note"
-    """Something works less well, or is missing for some commands."""
     WRONG = "wrong"
-    """No broker can start, or serve, with it."""
+    """No broker can start, or serve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`text` is one sentence, with what to do unless it is OK; `page` is that of the documents."""
+    """`text` is one sentence, with what to do unless the state is OK; `page` is a page of the documents, or
+    ""."""
 
     subject: str
     state: State
@@ -56,8 +56,7 @@ class Finding:
 
 
 def machine_findings() -> Iterator[Finding]:
-    """One finding about each thing; none of them changes anything but the limit of open files of this
-    process."""
+    """One finding per subject. Changes nothing but this process's limit of open files."""
     yield _python()
     yield from _packages()
     yield _java()
@@ -73,14 +72,13 @@ def machine_findings() -> Iterator[Finding]:
 
 
 def usable_cores() -> int:
-    """Those that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def available_bytes() -> int:
-    """Memory that new processes get without swapping: of the machine, or of the container's limit."""
+    """Memory for new processes without swapping, within the container's limit."""
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError, IndexError):
         (line,) = [
@@ -103,7 +101,6 @@ def _python() -> Finding:
 
 
 def _packages() -> Iterator[Finding]:
-    """What Covey itself needs, then each extra."""
     wanted = [Requirement(text) for text in requires("covey") or []]
     plain = [each for each in wanted if each.marker is None or each.marker.evaluate({"extra": ""})]
     absent = list(_absent(plain))

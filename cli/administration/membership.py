@@ -1,13 +1,11 @@
-"""A broker that joins a running overlay, or leaves it: the overlay file, then the brokers that run.
+"""A broker joins a running overlay, or leaves it: first the overlay file changes, then the running brokers.
 
-Order. All brokers answer, or nothing is changed; then the file is written. A broker that leaves goes first,
-so that what it has taken reaches its neighbours, or else the file is put back; then its hub reloads the file,
-to which the others are linked from then on; then the others.
+Order: every running broker answers, or nothing changes; then the file is written. A leaving broker ends
+first, so that its neighbours get what it stores; otherwise the file is put back. Then its hub reloads the
+file, since the other neighbours link to the hub, and then the others.
 
-Brokers added to an overlay file, and taken out of it; comments and the rest of the file stay.
-
-Invariant: the file is valid before and after, and at no moment anything else: the new text is validated, then
-put in the place of the old one at once. Of those that edit files of one directory, one does at a time.
+Invariant: the file is valid at every moment: the new text is validated, then replaces the old one at once.
+One edit at a time changes the files of a directory.
 """
 
 from __future__ import annotations
@@ -39,14 +37,14 @@ if TYPE_CHECKING:
     from ruamel.yaml.comments import CommentedSeq
 
 LOCKED_S = 60.0
-"""How long an edit waits for another one."""
+"""The longest wait for another edit."""
 _LOCK_POLL_S = 0.1
 
 
 class OverlayEdit:
-    """The file at a path, with its changes until `write`; nobody else edits it until `release`, or the end of
-    the block. `ConfigError` if the file is wrong, or is being edited for longer than `locked_s` seconds.
-    """
+    """An edit of an overlay file, in memory until `write`; it excludes other edits until `release` or the end
+    of the block. Comments stay. `ConfigError` if the file is wrong, or another edit lasts longer than
+    `locked_s` seconds."""
 
     def __init__(self, path: Path, locked_s: float = LOCKED_S) -> None:
         self.path = path
@@ -60,7 +58,6 @@ class OverlayEdit:
             mistaken.callback(self.release)
             self._before = read_text(path, ConfigError)
             self.before = parse_overlay(self._before, path)
-            """The overlay of the file as it is."""
             mistaken.pop_all()
         self.after = self.before
         self._after = self._before
@@ -72,9 +69,8 @@ class OverlayEdit:
         self.release()
 
     def add(self, name: str, address: str, links: Sequence[str], listen: str = "") -> None:
-        """A broker that is linked to others, which it dials. `ConfigError` for a name that is in use, and for
-        what the file would not be valid with.
-        """
+        """Add a broker that dials `links`. `ConfigError` for a name in use, and where the file would not be
+        valid."""
         if name in self.before.brokers:
             raise ConfigError(f"{self.path}: broker {name} is there already: expected another name")
         yaml, document = self._document()
@@ -87,9 +83,8 @@ class OverlayEdit:
         self._set(yaml, document)
 
     def remove(self, name: str) -> None:
-        """Take a broker out, and link the brokers around it to its hub (`core/repair/uplink.py`).
-        `ConfigError` for a broker that is not there, and for the last one.
-        """
+        """Remove a broker, and link its neighbours to its hub (`core/repair/uplink.py`). `ConfigError` for an
+        unknown broker, and for the last one."""
         before = self.before
         if name not in before.brokers:
             known = ", ".join(before.brokers)
@@ -111,17 +106,14 @@ class OverlayEdit:
         self._set(yaml, document)
 
     def write(self) -> None:
-        """Put the new text in the place of the old one. `ConfigError` if that has changed meanwhile, or the
-        file cannot be written.
-        """
+        """Replace the file. `ConfigError` if it has changed meanwhile, or cannot be written."""
         self._replace(self._before, self._after)
 
     def put_back(self) -> None:
-        """As it was before `write`. `ConfigError` as there."""
+        """Undo `write`; the same errors."""
         self._replace(self._after, self._before)
 
     def release(self) -> None:
-        """Let others edit the file."""
         self._lock.close()
 
     def _replace(self, before: str, after: str) -> None:
@@ -164,9 +156,8 @@ class OverlayEdit:
 
 
 def _locked(folder: Path, lock: ExitStack) -> bool:
-    """Whether nobody else has the lock of a directory, which is held until `lock` ends. The file itself is
-    exchanged, so it cannot have one. Where directories have no locks, `write` alone sees what others write.
-    """
+    """Lock a directory until `lock` ends; False if another process has it. The file itself has no lock, since
+    it is replaced. Without `fcntl` only `write` detects other edits."""
     with suppress(OSError, ImportError):
         import fcntl
 
@@ -181,7 +172,7 @@ def _locked(folder: Path, lock: ExitStack) -> bool:
 
 
 def _look_like(path: Path, other: os.stat_result) -> None:
-    """Give a file the owner and the permissions of another one: brokers that read that one read it, too."""
+    """Copy the owner and the permissions of another file, so that its readers can read this one."""
     mine = path.stat()
     if (mine.st_uid, mine.st_gid) != (other.st_uid, other.st_gid):
         try:
@@ -193,7 +184,7 @@ def _look_like(path: Path, other: os.stat_result) -> None:
 
 
 def new_links(before: Overlay, after: Overlay) -> list[tuple[str, str]]:
-    """The links that only the second one has."""
+    """The links of `after` that `before` lacks."""
     known = {frozenset(link) for link in before.links}
     return [link for link in after.links if frozenset(link) not in known]
 
@@ -204,7 +195,7 @@ def _ends(link: Any) -> Sequence[str]:
 
 
 def _text(name: str) -> str:
-    """A name as it is written: in quotes where it would be read as something else, such as `yes`."""
+    """A name as YAML: in quotes where it would be parsed as another kind, such as `yes`."""
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
     from yaml import YAMLError, safe_load
 
@@ -234,13 +225,13 @@ def _flow_pair(ends: tuple[str, str]) -> CommentedSeq:
 
 _RELOAD_S = 60.0
 _ENDED_S = LEAVE_S + _RELOAD_S
-"""A broker that leaves has ended by then."""
+"""The time within which a leaving broker ends."""
 _POLL_S = 0.1
 _NOTHING = "nothing has changed"
 
 
 class Change:
-    """One broker that joins or leaves, `name`, as `edit` of the file says; `skipped` do not run."""
+    """The broker `name` joins or leaves, by the changes of `edit`; the brokers in `skipped` do not run."""
 
     def __init__(self, edit: OverlayEdit, name: str, skipped: Collection[str], access: Access) -> None:
         self.edit = edit
@@ -253,7 +244,7 @@ class Change:
                 raise InputError(f"--skip is {each!r}: expected one of {known}")
 
     async def make(self, wait_s: float) -> None:
-        """Make the change, and print what happens. `CoveyError`, one sentence, where it fails."""
+        """Make the change, and print each step. `CoveyError`, one sentence, where it fails."""
         before, after, file = self.edit.before, self.edit.after, self.edit.path
         name, links = self._name, new_links(before, after)
         leaves = name in before.brokers
@@ -286,14 +277,15 @@ class Change:
             await self._until_linked(expected, wait_s)
 
     async def _applied(self, links: list[tuple[str, str]], staying: list[str], ended: str) -> list[str]:
-        """Have those that stay read the file, the ends of new links first; returns why some have not."""
+        """Have the `staying` brokers reload the file, the ends of new links first; returns the failures'
+        reasons."""
         name, file, after = self._name, self.edit.path, self.edit.after
         what = f"has joined at {after.brokers[name].address}" if name in after.brokers else "left"
         print(f"{file}: {name} {what}{_listed(', with new links ', links)}")
         if ended:
             print(ended, flush=True)
         hubs = [each for each in staying if each in {link[0] for link in links}]
-        # One that does not reload keeps no other from it: it reads the file when it starts again.
+        # A failure stops no other reload: the broker reads the file when it starts again.
         failures: list[str] = []
         for group in (hubs, [each for each in staying if each not in hubs]):
             failures += filter(None, await asyncio.gather(*map(self._reload, group)))
@@ -304,7 +296,7 @@ class Change:
         return state
 
     async def _state(self, broker: str) -> dict[str, Any]:
-        """What a running broker says of itself; `CoveyError` if it is not that broker."""
+        """The state of a running broker; `CoveyError` if another broker answers."""
         before = self.edit.before
         address = before.brokers[broker].address
         try:
@@ -321,7 +313,7 @@ class Change:
         return state
 
     def _check_durable(self, state: dict[str, Any] | None) -> None:
-        """Events of durable types must not be lost with a broker that leaves, or between its neighbours."""
+        """Refuse a leave by which events of durable types could be lost."""
         before, name = self.edit.before, self._name
         if not before.durable:
             return
@@ -345,10 +337,9 @@ class Change:
             )
 
     async def _let_go(self, state: dict[str, Any], wait_s: float) -> str:
-        """Have the broker drain and end, which it does within seconds, or with durable types when its
-        neighbours have what it stores; returns a line that tells how it ended. Where it may not leave, or
-        with durable types ends before they have that, the file is put back.
-        """
+        """Have the broker drain and end, and return how it ended. It takes seconds, or with durable types
+        until its neighbours have what it stores. The file is put back where the broker may not leave, or ends
+        before that."""
         name, file = self._name, self.edit.path
         patience_s = min(max(wait_s, _RELOAD_S), _ENDED_S)
         deadline = time.monotonic() + patience_s
@@ -386,7 +377,7 @@ class Change:
         return bool(state["process"] == process)
 
     async def _reload(self, broker: str) -> str:
-        """Have a broker read the file; returns why it has not, or nothing."""
+        """Have a broker reload the file; returns why it failed, or ""."""
         try:
             reloaded = await self._call(broker)
         except CoveyError as error:
@@ -404,7 +395,7 @@ class Change:
         return await call_broker(address, RELOAD, request, credentials, within_s)
 
     async def _until_linked(self, links: list[tuple[str, str]], wait_s: float) -> None:
-        """Wait until the first end of each link has the second one's interest."""
+        """Wait until the first end of each link has the other's interest."""
         deadline = time.monotonic() + wait_s
         for upper, lower in links:
             while not await self._linked(upper, lower):

@@ -1,9 +1,6 @@
 """Whether an overlay file can work, before any broker starts. Sockets are bound and files written for the
-check alone.
-
-A broker is one of this machine if an address at which it listens is one of this machine. Of the others only
-the hosts are looked up.
-"""
+check alone. A broker that listens at an address of this machine is checked whole, of the others only the
+hosts."""
 
 from __future__ import annotations
 
@@ -60,9 +57,9 @@ _SECTIONS: tuple[tuple[str, Callable[[Overlay], None], str], ...] = (
     ("storage", check_storage, _STORED),
     ("tracing", check_tracing, "operations.md#traces"),
 )
-"""What a broker checks before it starts, with the page."""
+"""What a broker checks at its start, with the page about it."""
 _SOON_DAYS = 30
-"""A certificate that ends within this time is reported."""
+"""A certificate that expires within this time is reported."""
 _EVERY_HOST = ("0.0.0.0", "::")
 _FREE, _USED, _ELSEWHERE = "free", "used", "elsewhere"
 _IN_MEMORY = ("ramfs", "tmpfs")
@@ -70,7 +67,7 @@ _OF_NETWORK = ("9p", "afs", "ceph", "cifs", "nfs", "nfs4", "smb3")
 
 
 def overlay_findings(file: Path) -> Iterator[Finding]:
-    """One finding about each part of an overlay file; that of the file alone if it is wrong."""
+    """One finding per part of an overlay file, or a single one if the file cannot be loaded."""
     try:
         overlay = load_overlay(file)
     except ConfigError as error:
@@ -108,7 +105,7 @@ def overlay_findings(file: Path) -> Iterator[Finding]:
 
 
 def _places(broker: BrokerAddress) -> dict[str, str]:
-    """By address at which a broker listens, what is there: free, used, elsewhere, or what is wrong."""
+    """By address where a broker listens: free, used, elsewhere, or an error."""
     return {address: _place(address) for address in split_addresses(broker.listen)}
 
 
@@ -162,9 +159,8 @@ def _unresolved(host: str, error: OSError) -> str:
 
 
 async def _users(overlay: Overlay, names: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Who serves at the addresses of brokers: "" for the broker itself, with the conflicts of its event types
-    with those of its neighbours.
-    """
+    """Per broker, who serves at its address, "" for the broker itself, and the conflicts between its event
+    types and its neighbours'."""
     return await asyncio.gather(*(_user(overlay, name) for name in names))
 
 
@@ -225,7 +221,7 @@ def _metrics(overlay: Overlay, name: str, user: str | None) -> Iterator[Finding]
 
 
 def _shared_addresses(overlay: Overlay) -> Iterator[Finding]:
-    """What several listeners of one host want."""
+    """Addresses and ports that several listeners of one host use."""
     taken: defaultdict[tuple[str, int | str], list[tuple[str, str]]] = defaultdict(list)
     for name, broker in overlay.brokers.items():
         reached = parse_address(broker.address)
@@ -249,7 +245,7 @@ def _shared_addresses(overlay: Overlay) -> Iterator[Finding]:
 
 
 def _certificate(overlay: Overlay, broker: BrokerAddress) -> Iterator[Finding]:
-    """Of a broker of this machine: that its neighbours accept it, for how long, and for which hosts."""
+    """Whether neighbours accept a broker of this machine, for how long, and at which hosts."""
     if overlay.tls is None:
         return
     subject = f"{broker.name}: certificate"
@@ -276,7 +272,7 @@ def _certificate(overlay: Overlay, broker: BrokerAddress) -> Iterator[Finding]:
 
 
 def _storage(overlay: Overlay, here: Sequence[str]) -> Iterator[Finding]:
-    """Of the file systems on which brokers of this machine store, or will."""
+    """The file systems on which brokers of this machine store events."""
     devices: defaultdict[int, dict[Path, Path]] = defaultdict(dict)
     for name in here:
         directory = broker_directory(overlay.storage, name).absolute()
@@ -314,7 +310,7 @@ def _storage(overlay: Overlay, here: Sequence[str]) -> Iterator[Finding]:
 
 
 def _stored_bytes(log: Path) -> int:
-    """What a log has stored; its broker may remove segments meanwhile."""
+    """The bytes of a log; its broker may remove segments meanwhile."""
     stored = 0
     for segment in log.glob("*"):
         with suppress(FileNotFoundError):
@@ -323,7 +319,7 @@ def _stored_bytes(log: Path) -> int:
 
 
 def _write(folder: Path) -> None:
-    """Write and sync a file that is removed again. `StorageError` if that fails."""
+    """Write and sync a file, and remove it. `StorageError` if that fails."""
     try:
         with NamedTemporaryFile(dir=folder, prefix=".covey-doctor-") as file:
             file.write(bytes(4_096))
@@ -335,7 +331,7 @@ def _write(folder: Path) -> None:
 
 
 def file_system(folder: Path) -> str:
-    """The kind of file system that a folder is on, as Linux calls it; "" elsewhere."""
+    """The kind of file system of a folder, by Linux's name; "" on other systems."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:

@@ -1,6 +1,4 @@
-"""Options that several commands share, and parsers of their values; those of TLS and tokens are one group for
-all commands that connect to a broker.
-"""
+"""Options that several commands share, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ Broker = Annotated[str, typer.Option(help="Address of the broker, HOST:PORT or u
 BROKER = "localhost:7001"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DIGITS = 18
-"""Every number of so many digits fits an int64."""
+"""Any number of so many digits fits an int64."""
 
 Master = Annotated[
     str | None,
@@ -49,7 +47,7 @@ Modules = Annotated[
 def option(
     name: str, kind: Any, text: str, *flags: str, default: Any = None, **settings: Any
 ) -> inspect.Parameter:
-    """One option of a table, for `taking`; `flags` and `settings` are those of `typer.Option`."""
+    """A row of a table for `taking`; `flags` and `settings` are for `typer.Option`."""
     annotation: Any = Annotated[
         kind if default is not None else kind | None, typer.Option(*flags, help=text, **settings)
     ]
@@ -57,7 +55,7 @@ def option(
 
 
 def options_of(described: type[Any], least: Mapping[str, float]) -> tuple[inspect.Parameter, ...]:
-    """The options of a dataclass whose fields are annotated with their help; `least` are lower bounds."""
+    """The options of a dataclass whose fields are annotated with help; `least` are lower bounds by field."""
     hints = get_type_hints(described, include_extras=True)
     return tuple(
         option(each.name, *get_args(hints[each.name]), default=each.default, min=least.get(each.name))
@@ -68,7 +66,8 @@ def options_of(described: type[Any], least: Mapping[str, float]) -> tuple[inspec
 def taking(
     name: str, table: Sequence[inspect.Parameter], read: Callable[[dict[str, Any]], Any] = dict
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with the options of a table in the place of its parameter `name`: `read` of their values."""
+    """Replace the parameter `name` of a command by the options of a table; the command gets `read` of their
+    values."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
@@ -92,10 +91,8 @@ def taking(
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import modules, also of the current folder, where the brokers of `covey up` find them as well.
-
-    `InputError` for one that cannot be imported.
-    """
+    """Import modules, from the current folder too, as the brokers of `covey up` do. `InputError` for a failed
+    import."""
     from importlib import import_module
 
     from covey.matcher.errors import InputError
@@ -111,13 +108,13 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def words(text: str, mark: str = ",") -> tuple[str, ...]:
-    """The values of a text separated by `mark`, without surrounding blanks."""
+    """The parts of a text, without surrounding blanks."""
     return tuple(word.strip() for word in text.split(mark))
 
 
 def numbered(what: str, text: str, form: str, example: str) -> tuple[str, int]:
-    """A name and a number, separated as in `form`, such as CLIENT#NUMBER. Raises `InputError` if `text`
-    differs."""
+    """Parse a name and a number, separated as in `form`, such as CLIENT#NUMBER; `InputError` if that
+    fails."""
     from covey.matcher.errors import InputError
 
     mark = next(sign for sign in form if not sign.isalpha())
@@ -128,7 +125,7 @@ def numbered(what: str, text: str, form: str, example: str) -> tuple[str, int]:
 
 
 def counts(name: str, text: str) -> tuple[int, ...]:
-    """Positive integers separated by commas. Raises `InputError` with the name of the option."""
+    """Positive integers separated by commas. `InputError` names the option."""
     from covey.matcher.errors import InputError
 
     try:
@@ -141,7 +138,7 @@ def counts(name: str, text: str) -> tuple[int, ...]:
 
 
 def choices(name: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Known words separated by commas. Raises `InputError` with the name of the option."""
+    """Known words separated by commas. `InputError` names the option."""
     from covey.matcher.errors import InputError
 
     chosen = words(text)
@@ -152,7 +149,7 @@ def choices(name: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_output(option: str, path: Path) -> None:
-    """Raises `typer.BadParameter`, before any work is done, for a file that could not be written after it."""
+    """`typer.BadParameter`, before any work is done, for a path that no file can be written to."""
     if not path.parent.is_dir():
         raise typer.BadParameter(f"{path.parent} is no folder", param_hint=option)
     if path.is_dir():
@@ -161,7 +158,7 @@ def check_output(option: str, path: Path) -> None:
 
 @contextmanager
 def writing(place: object) -> Iterator[None]:
-    """`CoveyError`, one sentence with `place`, where a file or folder cannot be written."""
+    """Turn an `OSError` of a write into a `CoveyError` of one sentence, with `place`."""
     from covey.matcher.errors import CoveyError
 
     try:
@@ -171,7 +168,7 @@ def writing(place: object) -> Iterator[None]:
 
 
 def check_one(option: str, value: str, known: Iterable[str]) -> None:
-    """Raises `InputError` with the name of the option for a value that is not known."""
+    """`InputError`, which names the option, for an unknown value."""
     from covey.matcher.errors import InputError
 
     if value not in (known := tuple(known)):
@@ -183,7 +180,7 @@ _TOKEN = "COVEY_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the options, or the environment, say."""
+    """How a command authenticates, by its options or the environment."""
 
     authority: Path | None = None
     certificate: Path | None = None
@@ -204,7 +201,7 @@ class Access:
 
     @property
     def token(self) -> Token | None:
-        """That of COVEY_TOKEN, or a function that reads the file: it may be renewed."""
+        """The token of COVEY_TOKEN, or a function that reads the file, whose token may be renewed."""
         if self.token_file is None:
             return os.environ.get(_TOKEN) or None
         from covey.overlay.transport.credentials import TokenFile
@@ -241,7 +238,7 @@ _OPTIONS = tuple(
 
 
 def _check_readable(option: str, file: Path | None) -> None:
-    """`InputError` at the start of the command; a file that is replaced later is read again by its user."""
+    """`InputError` before any work is done; the file is read again later."""
     if file is None:
         return
     try:
@@ -254,7 +251,7 @@ def _check_readable(option: str, file: Path | None) -> None:
 
 
 def _check_address(broker: str) -> None:
-    """`InputError` for what is no address, before anything is tried at it."""
+    """`InputError`, before any connection, for a malformed address."""
     from covey.overlay.transport.address import parse_address
 
     try:
@@ -272,7 +269,7 @@ def _access(files: dict[str, Path | None]) -> Access:
 
 
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameter `access` is the four options; `broker`, if it has one, is an address."""
+    """Give a command the four options as `access`; its `broker`, if it has one, is checked as an address."""
 
     @wraps(command)
     def checked(**arguments: Any) -> None:

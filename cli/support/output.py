@@ -1,6 +1,4 @@
-"""How commands print results, as tables for people and JSON for programs, and progress on stderr: a bar on a
-terminal, else lines; and a line before kernels are compiled.
-"""
+"""Results of commands, as tables or JSON, and progress on stderr: a bar on a terminal, else lines."""
 
 from __future__ import annotations
 
@@ -18,19 +16,15 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH = 200
 _GAP = 3
-"""Characters between two columns."""
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON."""
     print(json.dumps(value, indent=2))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], names: int = 1) -> None:
-    """Print a table. `covey.sim.reports.number` formats the cells; columns with numbers are right-aligned.
-
-    A table that is wider than the terminal is printed in parts below each other, so that no name is cut. Each
-    begins with the first `names` columns, which name the rows.
+    """Print a table. `covey.sim.reports.number` formats the cells; columns with numbers are right-aligned. A
+    table wider than the terminal is split into parts below each other, each with the first `names` columns.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -57,10 +51,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
 
 
 def _parts(widths: Sequence[int], names: int, width: int) -> Iterator[list[int]]:
-    """The columns of each part: the first ones, and as many others as fit beside them, one at least.
-
-    Names that take more than half of the width are folded.
-    """
+    """Split columns into parts that fit: the first `names`, which fold beyond half of the width, and at least
+    one other."""
     first = list(range(min(names, len(widths))))
     start = min(sum(widths[place] + _GAP for place in first), width // 2)
     part, used = [*first], start
@@ -74,7 +66,7 @@ def _parts(widths: Sequence[int], names: int, width: int) -> Iterator[list[int]]
 
 
 def console() -> Console:
-    """Where tables are printed: as wide as the terminal, or wide enough for a pipe."""
+    """As wide as the terminal; wide for a pipe."""
     from rich.console import Console
 
     terminal = Console()
@@ -82,14 +74,13 @@ def console() -> Console:
 
 
 EVERY_S = 10.0
-"""Between two lines of progress where stderr is redirected."""
+"""Between two lines of progress, where stderr is redirected."""
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, float], None]]:
-    """A callback for the current step and the completed share (0 to 1), displayed during the `with` block:
-    where stderr is redirected, as a line at most every `EVERY_S` seconds, the first after as many.
-    """
+    """A callback `(step, share)`, with the completed share from 0 to 1, displayed during the block.
+    Redirected, it prints a line at most every `EVERY_S` seconds."""
     with ExitStack() as stack:
         stderr: TextIO = sys.stderr
         with suppress(UnsupportedOperation):
@@ -134,7 +125,7 @@ def compile_once() -> None:
 
 
 def load_kernels() -> None:
-    """Load the kernels before a measurement starts; compile them first if they are not in the cache."""
+    """Load the kernels before a measurement; compile them first if they are not in the cache."""
     from covey.matcher import compile_kernels
 
     compile_once()

@@ -1,6 +1,4 @@
-"""For commands that call an overlay: cancellation by signals, and lines of standard input and of a process's
-output, read without blocking the loop.
-"""
+"""Waiting without blocking the loop: cancellation by signals, lines of standard input and of processes."""
 
 from __future__ import annotations
 
@@ -20,10 +18,8 @@ CONNECT_S = 5.0
 
 
 def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` and return its result. SIGINT and SIGTERM cancel it.
-
-    If it does not return a result after that, the command exits with 128 plus the number of the first signal.
-    """
+    """Run `work` and return its result. SIGINT and SIGTERM cancel it; without a result the command then exits
+    with 128 plus the number of the first signal."""
 
     from covey.overlay.transport.event_loop import run
 
@@ -53,9 +49,8 @@ _CHUNK_BYTES = 65_536
 
 
 async def stdin_lines() -> AsyncIterator[str]:
-    """The lines of standard input, without line ends; bytes that are no text are lone surrogates. Reading
-    pauses while the consumer lags.
-    """
+    """The lines of standard input, without line ends; undecodable bytes are lone surrogates. Reading pauses
+    while the consumer lags."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
     room = threading.Semaphore(_AHEAD)
@@ -90,7 +85,7 @@ async def stdin_lines() -> AsyncIterator[str]:
 
 
 async def output_lines(output: asyncio.StreamReader, longest: int = _LONGEST_BYTES) -> AsyncIterator[str]:
-    """The lines of a process's output, without line ends. A line of more than `longest` bytes is truncated
+    """The lines of a process's output, without line ends. A line longer than `longest` bytes is truncated,
     and ends with the number of bytes left out."""
     line, length = bytearray(), 0
     while chunk := await output.read(_CHUNK_BYTES):
