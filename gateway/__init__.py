@@ -1,7 +1,5 @@
-"""The way into the browser: WebSocket and server-sent events in front of a broker, as an ASGI application.
-
-`application(broker)` serves by itself or mounted in Starlette and FastAPI; `covey gateway` runs it. The
-gateway is a client of the broker like any other: it uses `covey.overlay` and nothing below it.
+"""Browsers' way to a broker, by WebSocket and server-sent events: `application(broker)`, an ASGI application
+that serves alone or mounted in Starlette and FastAPI. To the broker it is a client, by `covey.overlay` alone.
 """
 
 from covey.gateway.application import application

@@ -1,12 +1,6 @@
-"""The gateway as an ASGI application, by itself or mounted in another one; the names that it has; and its
-descriptions: OpenAPI of what is HTTP, and AsyncAPI of what is not, made of the tables that it uses itself.
-
-Everything is opened when the first browser needs it, so an application that mounts this one has nothing to
-start; `lifespan` of the outer application may close it.
-
-The names that a gateway has, against DNS rebinding: a page of attacker.example whose name resolves to
-127.0.0.1 is of the same origin as a gateway there, for the browser and for who compares Origin with Host.
-"""
+"""The gateway as an ASGI application, and its descriptions, OpenAPI for HTTP and AsyncAPI for the WebSocket,
+which are made of the tables that it serves by. Everything opens with the first browser, so an application
+that mounts this one starts nothing; its `lifespan` may close it."""
 
 from __future__ import annotations
 
@@ -42,8 +36,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def hosts_of(listen: str, named: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of a gateway that listens at an address: those of loopback there, and `named` ones; none, so
-    any, where it listens elsewhere and none is named."""
+    """The host names of a gateway that listens at `listen`: `named`, and at a loopback address its names too.
+    Empty, so any host, for another address without `named`."""
     address = parse_address(listen)
     if isinstance(address, UnixAddress) or not is_local(address):
         return named
@@ -51,7 +45,7 @@ def hosts_of(listen: str, named: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_origin(text: str) -> None:
-    """`InputError` for what is neither `*` nor an origin of pages, as browsers write it."""
+    """`InputError` for anything but `*` or a page's origin, as browsers write it."""
     try:
         parts = urlsplit(text)
         parts.port  # noqa: B018 - raises for what is no port
@@ -63,7 +57,8 @@ def check_origin(text: str) -> None:
 
 
 class HostCheck:
-    """Refuses what is for another host, before anything else is done; `hosts` are in lower case."""
+    """Refuses requests for other hosts, before anything else, against DNS rebinding: to a browser, a page
+    whose name resolves to 127.0.0.1 has the origin of a gateway there. `hosts` are in lower case."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
@@ -85,7 +80,7 @@ class HostCheck:
 
 
 def _name(host: str) -> str:
-    """Without its port, in lower case; empty for what is no host."""
+    """The host without its port, in lower case; "" for a malformed one."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -106,7 +101,7 @@ PATHS = {
 }
 """By path, what a GET returns."""
 _QUERIES: dict[str, type[Query]] = {"/events/{type}": EventsQuery, "/views/{type}": ChangesQuery}
-"""Of those that stream."""
+"""The paths that stream."""
 _ERRORS = {
     "400": "A parameter is wrong.",
     "401": "The token is not accepted.",
@@ -120,7 +115,6 @@ _ERRORS = {
 
 @cache
 def openapi() -> dict[str, Any]:
-    """The document of all that is HTTP."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "Covey gateway", "version": __version__},
@@ -156,7 +150,7 @@ def _operation(path: str, text: str) -> dict[str, Any]:
 
 
 def _with_kind(model: type[Message], schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a message as it is sent, with its name."""
+    """The schema of a message as it is sent, with `kind`."""
     return schema | {
         "properties": {"kind": {"const": model.kind}, **schema.get("properties", {})},
         "required": ["kind", *schema.get("required", [])],
@@ -165,7 +159,6 @@ def _with_kind(model: type[Message], schema: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def asyncapi() -> dict[str, Any]:
-    """The document of the WebSocket."""
     tables: tuple[dict[str, type[Message]], ...] = (REQUESTS, REPLIES)
     models = [model for table in tables for model in table.values()]
     _, schemas = models_json_schema(
@@ -222,15 +215,14 @@ def application(
 ) -> Starlette:
     """A gateway to the broker at an address, to be served or mounted (`app.mount("/covey", ...)`).
 
-    `tls` and `token` are those of `Client`, for browsers that bring no token: what they may do is what the
-    gateway may. `publish` are globs of the event types that browsers may publish, none by default. `origins`
-    are those of pages from elsewhere that may connect ("*" for all); pages of the gateway's own host may
-    always. `hosts` are the names that this host has, any if there are none: a page whose name an attacker
-    makes that of this machine (DNS rebinding) would be one of its own. Without `allow_block` a browser needs
-    a token for the policy to block publishers.
+    `tls` and `token` are those of `Client`; a browser without a token has the gateway's rights. `publish`:
+    globs of the event types that browsers may publish, none by default. `origins`: foreign origins whose
+    pages may connect ("*" for all); pages of the gateway's own host always may. `hosts`: the host names of
+    the gateway, none for any: without them a page can get past the check of origins by DNS rebinding. Without
+    `allow_block` a browser needs a token to block publishers.
 
-    Mounted, it ends with the process; `Starlette(lifespan=mounted.router.lifespan_context)` closes its
-    sessions in order. `InputError` for an origin that is none.
+    A mounted gateway ends with the process; `Starlette(lifespan=mounted.router.lifespan_context)` closes its
+    sessions in order. `InputError` for a malformed origin.
     """
     listed = tuple(origins)
     for origin in listed:
@@ -285,7 +277,7 @@ def application(
 
 
 def _is_allowed(origin: str | None, host: str | None, origins: tuple[str, ...]) -> bool:
-    """Only browsers send an origin, and they send it always."""
+    """Only browsers send an origin, and they always do."""
     if origin is None or "*" in origins or origin in origins:
         return True
     try:

@@ -1,13 +1,13 @@
-"""What waits for one browser: a bounded queue with the brokers' policies, and what was sent and may be lost.
+"""The queue of one browser, with the brokers' policies, and the window of frames sent and not acknowledged.
+Messages are numbered 1, 2, 3, ... behind the session's first welcome by their order alone, so that a frame's
+text is the same for all browsers.
 
-Messages are numbered by their order alone, 1, 2, 3, ... behind the first welcome of a session, so that the
-text of a frame is the same for all browsers. Invariants: events of at most `queue_bytes` and one frame are
-pending, and of `window_bytes` and one frame sent and not acknowledged; every event that is dropped is in a
-gap, which is sent before all that is still pending; answers are never dropped, notices over a bound are.
+Invariants: at most `queue_bytes` and one frame of events are pending, and at most `window_bytes` and one
+frame are sent and not acknowledged; every dropped event is in a gap, which is sent before all pending frames;
+answers are never dropped, notices over a bound are.
 
-The rule of conflation, and the columns that decide, are those of a broker's queue
-(`covey.overlay.core.link.event_queue`). A frame keeps the keys of its events and not their batch, which would
-keep all its other events in memory.
+Conflation follows the rule of a broker's queue (`covey.overlay.core.link.event_queue`). A frame retains the
+keys of its events, not their batch, which would retain all its other events.
 """
 
 from __future__ import annotations
@@ -30,23 +30,21 @@ from covey.overlay.core.link.event_queue import codes_of, last_of_each
 
 @dataclass(slots=True)
 class Totals:
-    """Counters of one gateway."""
-
     received_messages: int = 0
     sent_messages: int = 0
     sent_events: int = 0
     sent_bytes: int = 0
     dropped_notices: int = 0
     pending_bytes: int = 0
-    """Of events that wait for all browsers at present."""
+    """Of events that wait for any browser."""
     missed_events: Counter[str] = field(default_factory=Counter)
     overflows: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
 
 
 def conflate(frames: Sequence[Frame]) -> tuple[list[Frame], list[tuple[Frame, int]]]:
-    """The frames without events that later ones supersede, in their order; and which lost how many. Frames
-    without keys stay, and supersede nothing."""
+    """Drop the events that later ones supersede; returns the remaining frames in order, and the frames that
+    lost events, with their numbers. Frames without keys are neither changed nor supersede others."""
     by_type: dict[str, list[int]] = defaultdict(list)
     for position, frame in enumerate(frames):
         if frame.keys is not None:
@@ -67,21 +65,20 @@ def conflate(frames: Sequence[Frame]) -> tuple[list[Frame], list[tuple[Frame, in
 
 
 def rate_gate(rate: float) -> RateGate[Frame]:
-    """For the frames of a subscription."""
     return RateGate(rate, conflate, lambda frame: frame.size)
 
 
 _MOST_CONTROL = 1_000
-"""Messages that are no events may be pending; then the gateway stops to read what the browser sends."""
+"""Pending messages other than events; at the bound the gateway stops reading from the browser."""
 _FEW_BYTES = 65_536
-"""So much may wait of a browser that keeps up, whatever its policy. Each queue draws its own bound, from half
-of it: browsers with the same events would else all be conflated at one moment, 1 ms each."""
+"""The bytes that may always wait for a browser, under any policy. Each queue draws its own threshold of
+conflation from half of it: otherwise browsers with the same events would all conflate at once, 1 ms each."""
 _MOST_FORGOTTEN = 10_000
-"""Of a browser that does not acknowledge: how far back a gap can name what was lost."""
+"""Dropped frames of a browser that does not acknowledge: how far back a gap can name lost events."""
 
 
 class UnacknowledgedError(RefusedError):
-    """A browser asks on and does not acknowledge what it is sent; its session goes on."""
+    """A browser sends requests and acknowledges nothing; its session goes on."""
 
     def __init__(self, answers: int, size: int) -> None:
         reason = f"{answers} answers are pending, and {size} bytes that were sent are not acknowledged"
@@ -89,20 +86,18 @@ class UnacknowledgedError(RefusedError):
 
 
 class BrowserQueue:
-    """The queue of one session. `acknowledges` is false for a browser that cannot answer (server-sent
-    events): then the window keeps the newest frames, and the oldest are forgotten."""
+    """The queue of one session. A browser that cannot acknowledge (server-sent events) has `acknowledges`
+    false: then the window keeps the newest frames. `totals` are the gateway's; `conflated` counts superseded
+    events; `overflowed` is set when a queue with the policy to disconnect was full."""
 
     def __init__(
         self, overflow: Overflow, limits: Limits, *, acknowledges: bool, totals: Totals | None = None
     ) -> None:
         self.totals = Totals() if totals is None else totals
-        """Of the gateway."""
         self.dropped = 0
         self.conflated = 0
-        """Events that later ones of their keys have superseded."""
         self.dropped_notices = 0
         self.overflowed = False
-        """The policy is to disconnect, and the queue was full."""
         self.overflow = overflow
         self._limits = limits
         self._acknowledges = acknowledges
@@ -117,7 +112,7 @@ class BrowserQueue:
         self._sent_bytes = 0
         self._acknowledged = 0
         self._forgotten: deque[Frame] = deque(maxlen=_MOST_FORGOTTEN)
-        """The newest of those that were dropped from the window, without their data."""
+        """The newest frames dropped from the window, without data."""
         self._gaps: dict[tuple[str, str], Gap] = {}
         self._full = False
         self._changed = asyncio.Event()
@@ -128,7 +123,7 @@ class BrowserQueue:
     # --- what comes ---------------------------------------------------------------------------------
 
     def put(self, frame: Frame) -> None:
-        """Events. A queue that is not full takes any frame; one that is drops, as its policy says."""
+        """Add events. A queue that is not full takes a frame of any size; a full one drops by its policy."""
         if self.overflow is Overflow.CONFLATE:
             self._conflate(frame.size)
         if self._is_full():
@@ -141,20 +136,18 @@ class BrowserQueue:
         self._append(frame)
 
     def hold(self, size: int) -> None:
-        """So many bytes more wait for this browser elsewhere, or less."""
+        """Count `size` bytes that wait for this browser elsewhere; negative when they leave."""
         self._held_bytes += size
         self.totals.pending_bytes += size
 
     def close(self) -> None:
-        """Nothing waits any more."""
         self.totals.pending_bytes -= self.pending_bytes
         self._pending.clear()
         self._pending_bytes = self._view_bytes = self._held_bytes = 0
 
     def _conflate(self, coming: int) -> None:
-        """Whenever twice as much waits as after the last time, which is O(log n) per event; and before
-        anything is dropped. What is left of a full queue then leaves a quarter of it free, for the same
-        reason."""
+        """Conflate when twice as much waits as after the last time, which is O(log n) per event, and before a
+        drop. For the same reason a queue that stays full is then emptied to three quarters."""
         if not self._pending_bytes:
             self._conflated_from = 0
         full = self._is_full()
@@ -177,29 +170,29 @@ class BrowserQueue:
         return self._pending_bytes >= self._most_bytes()
 
     def _most_bytes(self) -> int:
-        """Who keeps up does not feel that all others together do not."""
+        """Other browsers' pending events leave every browser `_FEW_BYTES`."""
         limits = self._limits
         if self.totals.pending_bytes < limits.max_pending_bytes:
             return limits.queue_bytes
         return min(_FEW_BYTES, limits.queue_bytes)
 
     def put_changes(self, frame: Frame) -> None:
-        """Changes of a view: whoever puts them bounds how many wait here."""
+        """Add changes of a view, whose caller bounds how many wait here."""
         self._append(frame)
 
     def supersede(self, lost: Iterable[tuple[Frame, int]]) -> None:
-        """Tell of events in whose place later ones of their keys come."""
+        """Report events that later ones of their keys replace."""
         for frame, count in lost:
             self.conflated += count
             at_ns = int(frame.ingress_ms * 1e6)
             self.lose("conflated", Gap(frame.type_name, at_ns, at_ns, count, conflated=True))
 
     def tell(self, message: Message) -> None:
-        """A message that is not dropped."""
+        """Add a message that is never dropped."""
         self._append(Frame(encode(message)))
 
     def notice(self, message: Message) -> None:
-        """A message that nobody asked for: dropped where a browser does not read its answers either."""
+        """Add an unrequested message; it is dropped where the browser does not read its answers."""
         if self._control < _MOST_CONTROL:
             self.tell(message)
         else:
@@ -207,7 +200,7 @@ class BrowserQueue:
             self.totals.dropped_notices += 1
 
     def lose(self, cause: str, gap: Gap) -> None:
-        """Tell of events that this browser does not get."""
+        """Report events that this browser does not get."""
         self.totals.missed_events[cause] += gap.count
         self._note(cause, gap)
 
@@ -217,16 +210,15 @@ class BrowserQueue:
         self._changed.set()
 
     async def room(self) -> None:
-        """Until the queue is no longer full (`block`)."""
+        """Wait until the queue is no longer full (`block`)."""
         while self._full or self._is_full():
             self._overflow_begins()
             await self._emptier.wait()
 
     async def calm(self) -> None:
-        """Until so few answers are pending that there may be more. Where these wait for an acknowledgement,
-        which has to be read, there may be twice as many; then `UnacknowledgedError`, since to wait would help
-        neither side: the next connection brings how much has arrived.
-        """
+        """Wait until few enough answers are pending. A full window needs an acknowledgement, which has to be
+        read, so it allows twice as many; beyond that `UnacknowledgedError`, since the next connection brings
+        the number received."""
         while self._control >= _MOST_CONTROL:
             if self._is_window_full():
                 if self._control < 2 * _MOST_CONTROL:
@@ -241,8 +233,7 @@ class BrowserQueue:
         self._changed.set()
 
     def _count(self, frame: Frame, by: int) -> None:
-        """Of events the bytes are bounded, of other messages the number; what comes of a view is bounded by
-        whom it comes from."""
+        """Events are bounded by bytes, other messages by number; changes of a view by their caller."""
         size = by * frame.size if frame.event_count or frame.of_view else 0
         if frame.event_count:
             self.totals.pending_bytes += size
@@ -268,7 +259,7 @@ class BrowserQueue:
         self.lose(cause, Gap(frame.type_name, at_ns, at_ns, frame.event_count))
 
     def _drop_oldest(self, most: int) -> None:
-        """Until no more bytes of events are pending."""
+        """Drop events until at most `most` bytes of them are pending."""
         kept: list[Frame] = []
         while self._pending and self._pending_bytes > most:
             frame = self._pending.popleft()
@@ -281,12 +272,12 @@ class BrowserQueue:
 
     @property
     def pending_bytes(self) -> int:
-        """Of events, also where they wait before the queue."""
+        """Of events, here and before the queue."""
         return self._pending_bytes + self._view_bytes + self._held_bytes
 
     @property
     def sent_bytes(self) -> int:
-        """Not acknowledged."""
+        """Sent and not acknowledged."""
         return self._sent_bytes
 
     @property
@@ -296,7 +287,7 @@ class BrowserQueue:
     # --- what goes ----------------------------------------------------------------------------------
 
     async def next(self) -> tuple[int, Frame]:
-        """The next message to send, and its number; it is kept until it is acknowledged."""
+        """The next message to send, and its number; it is retained until acknowledged."""
         while not self._can_send():
             if self._is_window_full():
                 self._calmer.set()
@@ -340,7 +331,7 @@ class BrowserQueue:
             self._calmer.set()
 
     def acknowledge(self, received: int) -> bool:
-        """All messages up to this number have arrived; false for a number that was not sent."""
+        """All messages up to this number have arrived; False for a number that was not sent."""
         if received > self._acknowledged + len(self._sent):
             return False
         while self._acknowledged < received:
@@ -353,9 +344,9 @@ class BrowserQueue:
         self._acknowledged += 1
 
     def resume(self, received: int) -> bool:
-        """Send again what is behind this number, on a new connection; events that are kept no more are in a
-        gap. False for a number that was never sent, or is too old to tell what is lost; and where changes of
-        a view are lost, without which what is inside would be wrong."""
+        """Send all messages behind this number again, on a new connection; a gap has the events that are no
+        longer retained. False for a number that was never sent or is too old for a gap, and where changes of
+        a view are lost, which would leave its content wrong."""
         lost = self._acknowledged - received
         if lost > len(self._forgotten):
             return False

@@ -1,9 +1,6 @@
-"""Batches of events as frames for browsers, encoded once however many browsers get them.
-
-An event becomes JSON text once per batch, and a frame is made once for all browsers that have the same
-events under the same number of a subscription: pages that run the same script share the very text in memory.
-Work per event is orjson's and Arrow's; a Python statement runs per batch, and per distinct frame.
-"""
+"""Batches of events as frames for browsers. An event becomes JSON text once per batch, and a frame is made
+once for all browsers with the same events and subscription number, which share its memory. Python statements
+run per batch and per distinct frame; the work per event is orjson's and Arrow's."""
 
 from __future__ import annotations
 
@@ -26,8 +23,9 @@ Rows = npt.NDArray[np.int64]
 
 
 class Frame(NamedTuple):
-    """What is sent in one piece, text or binary. `event_count` is 0 for what is no events; `gap` is
-    what it tells of events that the browser does not get."""
+    """One message, text or binary. `event_count` is 0 without events; `gap` is the gap that it reports;
+    `keys` are those of its events, where later ones may supersede them; `of_view`: it has changes of a view,
+    which are never dropped; `on_sent` is called when it first leaves the queue."""
 
     data: str | bytes
     event_count: int = 0
@@ -36,22 +34,17 @@ class Frame(NamedTuple):
     gap: Gap | None = None
     subscription: int = 0
     keys: pa.Array | None = None
-    """Of its events, where later ones may supersede them."""
     of_view: bool = False
-    """It has changes of a view, which are not dropped."""
     on_sent: Callable[[], None] | None = None
-    """Called when it leaves the queue for the first time."""
 
     @property
     def size(self) -> int:
-        """In bytes, those of text in UTF-8."""
+        """Bytes; of text, in UTF-8."""
         data = self.data
         return len(data.encode() if isinstance(data, str) and not data.isascii() else data)
 
 
 class EncodedBatch:
-    """A batch, and the frames that were made of it."""
-
     def __init__(self, batch: EventBatch, replayed: bool) -> None:
         self.batch = batch
         self._replayed = replayed
@@ -59,8 +52,8 @@ class EncodedBatch:
         self._frames: dict[tuple[str, int, str | None, bytes], Frame] = {}
 
     def frame(self, rows: Rows, subscription: int, form: str, key: str | None = None) -> Frame:
-        """The events at these rows for a subscription, as "json" or "arrow"; with their values of `key`,
-        unless they are out of their order."""
+        """The events at `rows` for a subscription, as "json" or "arrow". With `key` the frame has its values,
+        unless the batch was replayed out of order."""
         place = (form, subscription, key, rows.tobytes())
         frame = self._frames.get(place)
         if frame is None:
@@ -95,8 +88,8 @@ class EncodedBatch:
         return b"".join((head[:-1], b',"events":[', b",".join(chosen), b"]}")).decode()
 
     def _arrow(self, rows: Rows, subscription: int) -> bytes:
-        """The length of the head as uint32, little-endian, the head, padded with blanks so that what follows
-        begins at a multiple of 8 bytes, and an Arrow IPC stream."""
+        """The head's length (uint32, little-endian), the head, and an Arrow IPC stream, which blanks align to
+        8 bytes."""
         return _binary(self._head(rows, subscription), self.batch.take(rows).record_batch)
 
 
@@ -132,7 +125,7 @@ def _binary(head: bytes, records: pa.RecordBatch) -> bytes:
 
 
 def chosen(frame: Frame, mask: npt.NDArray[np.bool_]) -> Frame:
-    """The frame of events with only those where `mask` is true, made of its own text or bytes."""
+    """The frame with only the events where `mask` is true, cut from its own text or bytes."""
     assert frame.keys is not None
     data: str | bytes
     if isinstance(frame.data, str):

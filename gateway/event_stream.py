@@ -1,10 +1,7 @@
-"""One subscription or view as server-sent events, which any browser reads without a script of ours.
-
-The id of an event is that of its session and its number, so `Last-Event-ID` goes on behind it: within the
-lease each event comes once, and what was in flight and is kept no more is told in a gap. After the lease, or
-in another gateway, a new session begins, and its welcome says so (`resumed` is false); so it does where
-changes of a view are kept no more, since what is inside would be wrong without them.
-"""
+"""One subscription or view as server-sent events, for browsers without Covey's script. An event's id is its
+session and its number, so a request with `Last-Event-ID` continues behind it: within the lease each event
+comes once, and a gap has the events that are no longer retained. After the lease, in another gateway, or
+where changes of a view are lost, a new session begins, whose welcome has `resumed` false."""
 
 from __future__ import annotations
 
@@ -38,14 +35,13 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import RefusedError
 
 SUBSCRIPTION = 1
-"""The number of the one subscription or view of a stream."""
+"""The numbers of a stream's only subscription or view, and of its only request."""
 REQUEST = 0
-"""The number of the one request of a stream."""
 _KEEPALIVE_S = 15.0
 _RETRY_MS = 1_000
 _RETRY_LATER_MS = 5_000
 _PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
-"""Of a broker that may be back."""
+"""Statuses of a broker that may come back."""
 _HTTP_STATUS = {
     "INVALID_ARGUMENT": 400,
     "UNAUTHENTICATED": 401,
@@ -116,7 +112,8 @@ def error_response(error: Exception) -> Response:
 
 
 def error_event(error: Exception) -> Response:
-    """A stream of this error alone: an `EventSource` tries again behind its end, and behind no HTTP error."""
+    """A stream of this error alone: an `EventSource` reconnects after a stream ends, and never after an HTTP
+    error."""
     text = f"retry: {_RETRY_LATER_MS}\ndata: {encode(error_of(error))}\n\n"
     return Response(text, media_type=EventStream.media_type, headers={"cache-control": "no-store"})
 
@@ -135,7 +132,7 @@ class EventStream(Response, Holder):
         self._resumed = False
 
     async def open(self, request: Request, model: type[Query]) -> None:
-        """Raises what the session and the subscription or view raise."""
+        """Open the session and its subscription or view; raises what they raise."""
         query = check(model, _single(model, request.query_params), model.kind)
         type_name = request.path_params["type"]
         message = _message(query, type_name)
@@ -160,7 +157,7 @@ class EventStream(Response, Holder):
             raise MessageError(f"{query.kind}: values is nested too deeply") from None
 
     def close(self) -> None:
-        """Leave the session; one that has not begun to stream ends."""
+        """Leave the session, and end it if it has not begun to stream."""
         self._sessions.addresses.leave(self._address)
         if self._session is not None:
             self._sessions.leave(self._session, self, end=not self.tasks)
@@ -202,7 +199,7 @@ async def _send(send: Send, text: str) -> None:
 
 
 def _message(query: Query, type_name: str) -> Subscribe | View:
-    """What a browser with a WebSocket would send."""
+    """The message of a browser with a WebSocket."""
     model: type[Subscribe] | type[View] = Subscribe if isinstance(query, EventsQuery) else View
     fields = query.model_dump(exclude={"overflow"}, exclude_none=True)
     fields |= {"type": type_name, "values": _values(query)}
@@ -210,7 +207,7 @@ def _message(query: Query, type_name: str) -> Subscribe | View:
 
 
 def _single(model: type[Query], parameters: QueryParams) -> dict[str, str]:
-    """Without those that are empty; `MessageError` for one that is there again."""
+    """The parameters that are not empty; `MessageError` for a repeated one."""
     found: dict[str, str] = {}
     for name, value in parameters.multi_items():
         if name in found:

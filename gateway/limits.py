@@ -1,4 +1,4 @@
-"""What browsers may cost a gateway. Every bound has a default; over one there is a refusal that names it."""
+"""What browsers may cost a gateway. Every bound has a default; a refusal names its bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 1 << 40
 
 
 class Overflow(StrEnum):
-    """What a full queue of a browser does: the policies of brokers for slow consumers."""
+    """A full queue's policy, as at brokers for slow consumers."""
 
     DROP_OLDEST = "drop_oldest"
     DROP_NEWEST = "drop_newest"
@@ -25,36 +25,36 @@ class Overflow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of one gateway: sizes in bytes, times in seconds. `InputError` for what is no bound."""
+    """The bounds of one gateway: sizes in bytes, times in seconds. `InputError` for a value out of range."""
 
     max_connections: int = 10_000
     max_connections_per_address: int = 100
     max_sessions: int = 10_000
-    """Of browsers that are connected, and of those that are away for less than `lease_s`."""
+    """Connected ones, and those away for less than `lease_s`."""
     max_message_bytes: int = 65_536
     max_messages_per_s: int = 200
-    """Of one browser, after a second's worth at once; the gateway reads no faster. Each KiB of a message
-    counts as one; pings and fragments have as many."""
+    """Of one browser, after a burst of a second's worth; the gateway reads no faster. Each KiB of a message
+    counts as one; pings and fragments have a budget of the same size."""
     max_filter_bytes: int = 4_096
     """Parsing takes 3 ms per KiB, here and in brokers."""
     max_requests: int = 64
-    """Of one browser that are not answered; the gateway reads on when one is."""
+    """Unanswered ones of one browser; over it, the gateway stops reading."""
     max_subscriptions: int = 100
     """Of one browser, views included."""
     max_views: int = 10
-    """Of one browser, as far as `max_subscriptions` allows."""
+    """Of one browser, within `max_subscriptions`."""
     max_view_keys: int = 50_000
-    """Inside of one view, which ends beyond it."""
+    """Inside one view, which ends beyond it."""
     queue_bytes: int = 1 << 20
-    """Not sent to one browser; over it, `Overflow` decides."""
+    """Not yet sent to one browser; over it, `Overflow` decides."""
     max_pending_bytes: int = 1 << 30
-    """Not sent to all browsers together; over it, `Overflow` decides from 64 KiB of a browser on."""
+    """Not yet sent to all browsers; over it, `Overflow` decides from 64 KiB per browser on."""
     window_bytes: int = 1 << 18
-    """Sent to one browser and not acknowledged; kept for its next connection."""
+    """Sent to one browser and not acknowledged; retained for its next connection."""
     lease_s: int = 30
     """How long a session outlives its connection."""
     timeout_s: int = 10
-    """For the first message of a connection, and for the answer to a request."""
+    """For a connection's first message, and for the answer to a request."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -65,13 +65,13 @@ class Limits:
 
 Network = IPv4Network | IPv6Network
 _MOST_CHARACTERS = 64
-"""Of what a proxy calls an address, and is none."""
+"""Of a malformed address in a proxy's header."""
 _IPV6_PREFIX = 64
-"""What one customer of a provider has; in it, addresses cost nothing."""
+"""The network of one customer, within which addresses cost nothing."""
 
 
 def networks(proxies: Iterable[str]) -> tuple[Network | str, ...]:
-    """Addresses and networks, and "unix" for a socket of this machine. `InputError` for anything else."""
+    """Parse addresses, networks, and "unix" for a socket of this machine. `InputError` for other texts."""
     found: list[Network | str] = []
     for each in proxies:
         try:
@@ -83,7 +83,7 @@ def networks(proxies: Iterable[str]) -> tuple[Network | str, ...]:
 
 
 def prefix(address: str) -> str:
-    """Whose connections are counted together: an IPv4 address, or the network of an IPv6 one."""
+    """The unit by which connections are counted: an IPv4 address, or an IPv6 network."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -96,7 +96,7 @@ def prefix(address: str) -> str:
 
 
 class Addresses:
-    """Counts the connections of each address, and of all; those of `exempt` count for all alone."""
+    """Counts connections by address and in total; addresses in `exempt` count in the total alone."""
 
     def __init__(self, limits: Limits, exempt: tuple[Network | str, ...] = ()) -> None:
         self._limits = limits
@@ -106,7 +106,7 @@ class Addresses:
         self.refused = 0
 
     def enter(self, address: str) -> str | None:
-        """Count a connection; or else a sentence on why it is refused."""
+        """Count a connection, or return a sentence on why it is refused."""
         limits, most = self._limits, self._limits.max_connections_per_address
         exempt = self._is_exempt(address)
         address = prefix(address)
@@ -142,7 +142,7 @@ class Addresses:
 
 
 class Pace:
-    """How fast one browser may send: a bucket that holds a second's worth."""
+    """A browser's message rate: a bucket that holds a second's worth."""
 
     def __init__(self, rate: int, now: float) -> None:
         self._rate = rate
@@ -150,7 +150,7 @@ class Pace:
         self._since = now
 
     def pause_s(self, now: float, cost: int = 1) -> float:
-        """Count a message; how long to wait before the next one is read."""
+        """Count a message; returns the seconds to wait before the next read."""
         self._level = min(self._rate, self._level + max(0.0, now - self._since) * self._rate) - cost
         self._since = now
         return max(0.0, -self._level / self._rate)

@@ -1,9 +1,6 @@
-"""The messages between a browser and the gateway: one table in each direction.
-
-The parser, the AsyncAPI document and what the gateway sends are made of these classes, so they cannot differ.
-A message is a JSON object whose `kind` names its class. Invariant: every mistake in a message is one sentence
-that names the field, the value and what was expected.
-"""
+"""The messages between a browser and the gateway. Parser, AsyncAPI document and sender are made of these
+classes. A message is a JSON object whose `kind` names its class. Invariant: an error in a message is one
+sentence, with the field, the value and what was expected."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from covey.overlay.core.messages import MAX_VALIDITY_NS
 from covey.overlay.documents import Section, one_of, validated
 
 _MOST_CHARACTERS = 500
-"""Of a sentence about a message, whatever the message has."""
+"""Of a sentence about a message of any length."""
 
 Number = Annotated[int, Field(ge=0, lt=1 << 53)]
 Values = dict[str, Any]
@@ -264,7 +261,7 @@ REQUESTS: dict[str, type[Message]] = {
     each.kind: each
     for each in (Hello, Subscribe, View, Update, Renew, Unsubscribe, Publish, Acknowledge, Authenticate)
 }
-"""By `kind`, what a browser may send: a new one is a class here, and a case in `Session.handle`."""
+"""What a browser may send, by `kind`; a new one needs a class here, and a case in `Session.handle`."""
 REPLIES: dict[str, type[Message]] = {
     each.kind: each
     for each in (
@@ -272,13 +269,13 @@ REPLIES: dict[str, type[Message]] = {
         OperatorNotice,
     )
 }  # fmt: skip
-"""By `kind`, what it gets."""
+"""What a browser receives, by `kind`."""
 
 M = TypeVar("M", bound=Message)
 
 
 def parse_message(text: str) -> tuple[Message, int | None]:
-    """A message of a browser, and the number of its request; `MessageError` for any other text."""
+    """Parse a browser's message, and the number of its request; `MessageError` for any other text."""
     try:
         return _parse(text)
     except RecursionError:
@@ -312,7 +309,7 @@ _NAMES = {list: "array", str: "text", int: "number", float: "number", bool: "boo
 
 
 def request_of(text: str) -> int | None:
-    """The number of the request of a message that is wrong elsewhere."""
+    """The request number of a message that is invalid elsewhere; None without one."""
     try:
         number = read_object(text).get("request")
     except MessageError:
@@ -321,7 +318,7 @@ def request_of(text: str) -> int | None:
 
 
 def check(model: type[M], fields: object, name: str) -> M:
-    """`MessageError`, with the name of the message, for the first field that is wrong."""
+    """Validate fields. `MessageError`, with the name of the message, for the first invalid one."""
     try:
         return validated(model, fields, name, MessageError)
     except MessageError as error:
@@ -329,18 +326,17 @@ def check(model: type[M], fields: object, name: str) -> M:
 
 
 def cut(text: str) -> str:
-    """A sentence of bounded length, on one line where it is one."""
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + " ..."
 
 
 def encode(message: Message) -> str:
-    """The JSON text of a message."""
     fields = {"kind": message.kind, **message.model_dump(exclude_none=True)}
     return orjson.dumps(fields).decode()
 
 
 def values_of(values: Values) -> Values:
-    """Values as the client takes them: an object {value, rate} is a `Motion`. `VariableError` for another."""
+    """Values for the client: an object {value, rate} becomes a `Motion`; `VariableError` for another
+    object."""
     return {
         name: _motion(name, value) if isinstance(value, dict) else value for name, value in values.items()
     }
@@ -353,12 +349,12 @@ def _motion(name: str, value: Values) -> Motion:
 
 
 def error_of(error: Exception, request: int | None = None) -> Error:
-    """What a browser is told of an error."""
+    """The message for an error."""
     return Error(request=request, status=status_of(error), message=cut(str(error)))
 
 
 def status_of(error: Exception) -> str:
-    """The gRPC status that says what kind of error it is."""
+    """The gRPC status of an error's kind."""
     if isinstance(error, RefusedError | ConnectError):
         return error.status
     if isinstance(error, CapacityError):

@@ -1,8 +1,5 @@
-"""The metrics of a gateway, for Prometheus.
-
-Counters are kept where things happen; gauges are read from the sessions when they are collected. No label
-grows without bound: causes, policies and statuses are words of this code.
-"""
+"""The metrics of a gateway, for Prometheus. Gauges are computed from the sessions at a scrape. No label grows
+without bound: causes, policies and statuses are words of this code."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ METRICS = {
     "covey_gateway_refused_total": "Requests that failed, by status.",
     "covey_gateway_refused_connections_total": "Connections over a bound.",
 }
-"""By name, the help of each; counters end in `_total`."""
+"""The help of each metric; counters end in `_total`."""
 _LABELS = {
     "covey_gateway_sessions": ("state",),
     "covey_gateway_missed_events_total": ("cause",),
@@ -41,11 +38,11 @@ _LABELS = {
     "covey_gateway_refused_total": ("status",),
 }
 _SLICE = 1_000
-"""Sessions that are looked at between two turns of the event loop."""
+"""Sessions read between two turns of the event loop."""
 
 
 async def snapshot(sessions: Sessions) -> Samples:
-    """All values at about one moment."""
+    """All values, at about the same time."""
     totals, none = sessions.totals, ()
     gauges: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for number, (session, connected) in enumerate(sessions.all()):
@@ -72,7 +69,7 @@ async def snapshot(sessions: Sessions) -> Samples:
 
 
 def collector(sessions: Sessions) -> SnapshotCollector:
-    """Made on the gateway's event loop; its registry is collected in another thread."""
+    """Call it on the gateway's event loop; another thread collects the registry."""
     metrics = [
         Metric(name, "counter" if name.endswith("_total") else "gauge", text, _LABELS.get(name, ()))
         for name, text in METRICS.items()

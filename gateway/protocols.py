@@ -1,10 +1,9 @@
-"""uvicorn's protocols with bounds on what a connection costs before, between and behind its messages.
+"""uvicorn's protocols, with bounds on what a connection costs before, between and behind its messages.
 
-uvicorn bounds neither the connections of an address, nor the time until a request is complete, nor that until
-a peer has read the end of a connection, nor the frames that are no messages. Invariants: a connection is
-counted from its beginning to its end, whatever it speaks, a handshake of TLS included; one whose peer neither
-asks, nor reads, for longer than the bounds below is aborted; no peer makes the gateway parse more than a
-second's worth of frames ahead of what the application takes.
+uvicorn bounds neither the connections of an address, nor the time until a request is complete or a peer has
+read a connection's end, nor frames without messages. Invariants: a connection is counted from its beginning,
+which is before the handshake of TLS, to its end; a peer that neither sends nor reads for longer than the
+bounds below is aborted; the gateway parses at most a second's worth of frames ahead of the application.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _STALL_S = 40.0
 """Of a response that is not read at all; WebSockets have pings for it."""
 _LOOK_S = 2.5
 _MOST_REFUSED = 100
-"""Refused connections that wait for their request, to be told why; further ones are aborted."""
+"""Refused connections that wait for their request, to be answered; further ones are aborted."""
 _SLICE_BYTES = 4_096
 _MOST_AT_ONCE = 100
 _PAUSE_S = 1.0
@@ -45,24 +44,24 @@ _PEERS_MISTAKES = frozenset(
 
 
 class PeersMistakes(logging.Filter):
-    """Keeps out of the log what a peer can cause as often as it likes; the peer is told."""
+    """Keeps errors that peers cause at will out of the log; the peer gets them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.msg not in _PEERS_MISTAKES
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """The peer's address, "unix" for a socket of this machine; also of a peer that has gone already."""
+    """The peer's address, "unix" for a socket of this machine or a peer that has gone."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) else "unix"
 
 
 class HttpProtocol(H11Protocol):
-    """HTTP, and the way to a WebSocket. `door` counts connections."""
+    """HTTP, and the upgrade to a WebSocket. `door` counts connections; all connections of a server share
+    `waiting_refused`."""
 
     door: Addresses
     waiting_refused: set[HttpProtocol]
-    """Of all connections of a server."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -76,7 +75,7 @@ class HttpProtocol(H11Protocol):
         self._unread_since = 0.0
 
     def admit(self, address: str) -> bool:
-        """Count the connection of this address; false for one that is not even told why it is refused."""
+        """Count the connection; False for one that is refused without an answer."""
         self._refusal = self.door.enter(address)
         if self._refusal is None:
             self._address = address
@@ -87,7 +86,7 @@ class HttpProtocol(H11Protocol):
         return True
 
     def leave(self) -> None:
-        """The connection has ended, or will not begin."""
+        """Stop counting the connection."""
         self.waiting_refused.discard(self)
         if self._address is not None:
             self.door.leave(self._address)
@@ -159,7 +158,7 @@ class HttpProtocol(H11Protocol):
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """A WebSocket, which is fed in slices: no more than the messages of one are ever waiting."""
+    """A WebSocket that is fed in slices: at most one slice's messages ever wait."""
 
     door: Addresses
     frames_per_s: int
@@ -185,7 +184,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def _on_silence(self) -> None:
-        """The request was none of a WebSocket."""
+        """Abort where no handshake has come."""
         if not self.handshake_initiated:
             self.transport.abort()
 
@@ -221,7 +220,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().handle_cont(event)
 
     def _is_paced(self) -> bool:
-        """Count a frame that ends no message; too many of them end the connection."""
+        """Count a frame that ends no message; too many end the connection."""
         if not self._pace.pause_s(self.loop.time()):
             return True
         if not self.transport.is_closing():
@@ -239,7 +238,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.transport.abort()
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
-        """The application is done with it: a peer that reads no more is not waited for."""
+        """Bound the time that the peer has to read the end."""
         super().on_task_complete(task)
         self._feed()  # which may have the end of the closing handshake
         if self in self.connections:
@@ -249,7 +248,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 class TlsListener:
-    """Accepts connections with TLS, which are counted before their handshake; to uvicorn it is a server."""
+    """Accepts connections with TLS, and counts them before the handshake; uvicorn takes it for a server."""
 
     def __init__(
         self, listener: socket.socket, tls: ssl.SSLContext, make: Callable[[], HttpProtocol]

@@ -1,4 +1,4 @@
-"""`covey gateway`: the application served by uvicorn, with the gateway's own protocols and TLS."""
+"""The application served by uvicorn, with the gateway's own protocols and TLS."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ _GRACE_S = 2
 
 
 class BindError(CoveyError):
-    """An address cannot be listened at."""
+    """An address cannot be bound."""
 
 
 def bind(address: str, *, tls: bool, insecure: bool) -> socket.socket:
-    """A listening socket. `InputError` for no address, or one beyond this machine without TLS."""
+    """A listening socket. `InputError` for a malformed address, and for one beyond this machine without TLS;
+    `BindError`."""
     try:
         parsed = parse_address(address)
     except ValueError as error:
@@ -56,7 +57,7 @@ def bind(address: str, *, tls: bool, insecure: bool) -> socket.socket:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket file that nobody listens at. `OSError` if somebody does, or for another file."""
+    """Remove a socket file without a listener. `OSError` if it has one, or is another kind of file."""
     if not os.path.lexists(path):
         return
     with socket.socket(socket.AF_UNIX) as probe:
@@ -67,7 +68,7 @@ def _remove_stale(path: str) -> None:
 
 
 class GatewayServer(uvicorn.Server):
-    """Stops by SIGINT and SIGTERM, and lets its caller go on; browsers are told before (`on_stop`)."""
+    """SIGINT and SIGTERM stop it, after `on_stop`, and its caller goes on."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class GatewayServer(uvicorn.Server):
             self.servers += [TlsListener(each, self._tls, self._new) for each in sockets]  # type: ignore[misc]
 
     def _new(self) -> HttpProtocol:
-        """As uvicorn makes one."""
+        """Make a protocol as uvicorn does."""
         config, state = self.config, self.server_state
         protocol = config.http_protocol_class(  # type: ignore[call-arg]
             config=config, server_state=state, app_state=self.lifespan.state
@@ -123,8 +124,7 @@ def server(
     proxies: tuple[str, ...] = (),
 ) -> GatewayServer:
     """A server of a gateway; `proxies` are addresses, networks, or "unix", whose `X-Forwarded-For` names the
-    browser. `InputError` for other ones, and for a certificate or key that cannot be used.
-    """
+    browser. `InputError` for others, and for an unusable certificate or key."""
     # Behind a proxy all connections have one address; those of browsers are counted by the application.
     door = Addresses(limits, exempt=networks(proxies))
     config = uvicorn.Config(
@@ -156,7 +156,7 @@ def server(
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """Loaded here, and not by uvicorn, whose handshakes are neither counted nor bounded."""
+    """Loaded here, since uvicorn neither counts nor bounds its handshakes."""
     if certificate is None or key is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -1,8 +1,6 @@
-"""One browser at the gateway: its subscriptions and its queue, over any number of connections.
-
-Requests take effect in the order in which they came, and several may be unanswered. Invariant: behind the
-answer to an update no event comes that the newest values do not match, for answers and events are one queue.
-"""
+"""One browser at the gateway: its subscriptions and its queue, over any number of connections. Requests take
+effect in the order of arrival; several may be unanswered. Invariant: behind the answer to an update no event
+comes that the newest values do not match, for answers and events share one queue."""
 
 from __future__ import annotations
 
@@ -54,11 +52,11 @@ log = logging.getLogger("covey.gateway")
 T = TypeVar("T")
 
 _TOLD_BEFORE_S = 30.0
-"""Before its token ends a browser is told."""
+"""From the notice to a browser to the end of its token."""
 
 
 class BearerToken:
-    """The newest token of one browser, which its client session reads before each connection."""
+    """The newest token of one browser; a callable, which its client session calls before each connection."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -70,7 +68,7 @@ class BearerToken:
         self._token = token
 
     def expires_in_s(self) -> float | None:
-        """The time to its end, as far as it can be read; the broker alone verifies it."""
+        """Seconds until the token expires, None if unreadable; only the broker verifies it."""
         try:
             claims = self._token.split(".")[1]
             end = json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"]
@@ -83,7 +81,8 @@ class BearerToken:
 
 
 class Session:
-    """`publishable` are globs of event types. `ended` is set with the error that ends it."""
+    """`publishable` are globs of event types. `error` is why the session ended, and `newest_request` the
+    highest request number whose answer the queue has or will have."""
 
     def __init__(
         self,
@@ -100,7 +99,6 @@ class Session:
         self.token = token
         self.error: Exception | None = None
         self.newest_request = 0
-        """The highest number of a request, whose answer the queue has or will have."""
         self.upstream = upstream
         self._form = form
         self._limits = limits
@@ -108,26 +106,26 @@ class Session:
         self._on_end = on_end
         self._subscriptions: dict[int, asyncio.Future[Subscription | ViewFeed]] = {}
         self._leaving: set[Subscription | ViewFeed] = set()
-        """Those whose number is free again and which have not been cancelled yet."""
+        """Not yet cancelled; their numbers are free again."""
         self._requests: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(limits.max_requests)
         self._expiry: asyncio.TimerHandle | None = None
         self._authenticating = asyncio.Lock()
         self._keys: dict[int, str] = {}
-        """Of subscriptions whose events may supersede each other."""
+        """The key by subscription, where events may supersede each other."""
         self._views: set[int] = set()
         self._streams = False
         self._gates: dict[int, RateGate[Frame]] = {}
         self._gated_bytes = 0
         self._departures: dict[int, asyncio.TimerHandle] = {}
-        """When something next leaves a gate."""
+        """The next departure from a subscription's gate."""
         upstream.join(self)
         self._watch_token()
 
     # --- requests -----------------------------------------------------------------------------------
 
     async def handle(self, message: Message) -> None:
-        """Begin what the browser asks for; waits where too much of it is under way."""
+        """Begin a request; waits while too many are in progress."""
         self.queue.totals.received_messages += 1
         match message:
             case Acknowledge():
@@ -151,9 +149,8 @@ class Session:
         await self.queue.calm()
 
     async def stream(self, message: Subscribe | View) -> None:
-        """The one subscription or view of a session that ends with it. Returns when the broker has it, raises
-        what the client raises; a view is answered behind what is inside.
-        """
+        """The only subscription or view of a session that ends with it; returns when it is in effect, and
+        raises what the client raises. A view's answer is behind its content."""
         self._streams = True
         refusal = self._claim(message)
         if isinstance(message, Subscribe):
@@ -163,7 +160,7 @@ class Session:
             await self._begin(message.request, lambda: self._passed_on(message, feed))
 
     async def _change(self, message: Update | Renew | Unsubscribe) -> None:
-        """A subscription that is not applied yet is waited for here, so that its changes keep their order."""
+        """Waits for a subscription that is not yet applied, so that its changes keep their order."""
         number = message.subscription
         future = self._subscriptions.get(number)
         if future is not None and not future.done():
@@ -183,8 +180,8 @@ class Session:
             await self._begin(message.request, lambda: self._update(message, held))
 
     async def _begin(self, request: int, begin: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
-        """Until there is room nothing of a request has happened: a browser whose connection breaks meanwhile
-        sends it again."""
+        """A request has no effect before there is room: a browser whose connection breaks meanwhile sends it
+        again."""
         await self._room.acquire()
         self.newest_request = max(self.newest_request, request)
         work = begin()
@@ -207,7 +204,7 @@ class Session:
             self._room.release()
 
     def refuse(self, request: int | None, error: Exception) -> None:
-        """Tell the browser what is wrong with a request, or with a message that is none."""
+        """Answer a request, or an invalid message, with an error."""
         self.newest_request = max(self.newest_request, request or 0)
         told = error_of(error, request)
         self.queue.totals.refused[told.status] += 1
@@ -218,7 +215,7 @@ class Session:
         return len(self._subscriptions)
 
     def _claim(self, message: Subscribe | View) -> Exception | None:
-        """Take the number at once, so that requests behind this one find it."""
+        """Take the number at once, so that later requests find it."""
         number, bound, kind = message.subscription, self._limits.max_filter_bytes, message.kind
         for field in ("filter", "leave"):
             if len((getattr(message, field, None) or "").encode()) > bound:
@@ -267,7 +264,7 @@ class Session:
 
     @contextlib.contextmanager
     def _settling(self, number: int) -> Iterator[asyncio.Future[Subscription | ViewFeed]]:
-        """The number is free again, and requests behind this one fail, if the block does."""
+        """If the block fails, free the number and fail the requests that wait for it."""
         future = self._subscriptions[number]
         try:
             yield future
@@ -281,7 +278,7 @@ class Session:
             raise
 
     async def _prepare(self, message: Subscribe) -> None:
-        """Know the key before the first event comes; refuse what needs one and has none."""
+        """Learn the key before the first event; refuse a subscription that needs a key and has none."""
         conflates = self.queue.overflow is Overflow.CONFLATE
         if not conflates and message.max_rate is None:
             return
@@ -308,7 +305,7 @@ class Session:
         await subscription.update(
             values=values_of(message.values), gapless=message.gapless, timeout=self._limits.timeout_s
         )
-        # What waits was matched by older values, and must not come behind the answer.
+        # What waits matched older values, and must not come behind the answer.
         self._let_all_go(message.subscription)
         return Answer(request=message.request)
 
@@ -329,7 +326,7 @@ class Session:
     def _unsubscribe(
         self, message: Unsubscribe, held: Subscription | ViewFeed
     ) -> Coroutine[Any, Any, Answer]:
-        """The number is free at once, for requests behind this one."""
+        """The number is free at once, for later requests."""
         if self._subscriptions.pop(message.subscription, None) is not None:
             self._forget(message.subscription)
         if isinstance(held, Subscription):
@@ -370,7 +367,7 @@ class Session:
     # --- the token ----------------------------------------------------------------------------------
 
     async def _authenticate(self, message: Authenticate) -> Answer:
-        """The session keeps the token that it has unless the broker accepts the new one."""
+        """The session keeps its token unless the broker accepts the new one."""
         if self.token is None:
             reason = "authenticate: the session has no token: expected one in hello"
             raise RefusedError("FAILED_PRECONDITION", reason)
@@ -381,11 +378,11 @@ class Session:
         return Answer(request=message.request)
 
     def fits(self, token: str | None) -> bool:
-        """Whether a hello with this token, or without one, may go on with this session."""
+        """Whether a hello with this token, or without one, may continue this session."""
         return (token is None) is (self.token is None)
 
     def renew(self, token: str | None) -> None:
-        """Take the token of a hello that goes on with this session."""
+        """Take the token of a hello that continues this session."""
         if self.token is not None and token is not None:
             self.token.renew(token)
             self._watch_token()
@@ -418,7 +415,7 @@ class Session:
             self._let_go(subscription)
 
     def _gated(self, gate: RateGate[Frame], change: Callable[[], T]) -> T:
-        """Change what waits in a gate; all gates together have the bytes of a queue."""
+        """Change what waits in a gate; all gates of a session share the bytes of one queue."""
         before = gate.pending_bytes
         result = change()
         more = gate.pending_bytes - before
@@ -432,7 +429,7 @@ class Session:
             self._depart(subscription, self._gated(gate, gate.flush))
 
     def _let_go(self, subscription: int) -> None:
-        """Let what waits for its rate leave, or look again when it may."""
+        """Send what its rate permits, and schedule the rest."""
         if subscription in self._departures:
             return
         gate, loop = self._gates[subscription], asyncio.get_running_loop()
@@ -462,7 +459,7 @@ class Session:
         await self.queue.room()
 
     def _view_ended(self, future: asyncio.Future[Any], number: int, error: Exception) -> None:
-        """A view has too many keys; or the client has ended, and with it this session."""
+        """End a view with too many keys; any other error is its client's, and ends the session."""
         if not isinstance(error, CapacityError):
             self.fail(error)
             return
@@ -495,7 +492,8 @@ class Session:
         self.queue.notice(Connection(connected=connected, message=cut(reason)))
 
     def fail(self, error: Exception) -> None:
-        """The session ends with this error; of one that is none of Covey's its browser is told the name."""
+        """End the session with this error. The browser gets only the class name of an error that is not
+        Covey's."""
         if self.error is None:
             if not isinstance(error, CoveyError):
                 error = RefusedError("INTERNAL", f"the session failed: {type(error).__name__}")
@@ -505,7 +503,7 @@ class Session:
     # --- the end ------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Cancel all subscriptions; what is pending is gone."""
+        """Cancel all subscriptions; drops what is pending."""
         if self._expiry is not None:
             self._expiry.cancel()
         for task in self._requests:
@@ -516,8 +514,8 @@ class Session:
         for number in [*self._keys]:
             self._forget(number)
         applied = [future.result() for future in self._subscriptions.values() if _is_applied(future)]
-        # The requests that would have cancelled those that leave have ended. All at once: where the broker is
-        # away, each waits for as long as a request.
+        # The requests that would have cancelled these have ended. All at once: each waits for a request's
+        # time where the broker is away.
         leaving = dict.fromkeys((*applied, *self._leaving))
         for error in await asyncio.gather(*map(self._cancel, leaving), return_exceptions=True):
             if isinstance(error, Exception) and not isinstance(error, CoveyError):

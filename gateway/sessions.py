@@ -1,4 +1,4 @@
-"""The sessions of a gateway's browsers: opened by a hello, kept for a lease while nobody is connected."""
+"""The sessions of a gateway's browsers: a hello opens one, and it outlives its connection for a lease."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ log = logging.getLogger("covey.gateway")
 
 
 class Holder:
-    """The connection that a session has; `error` is why it was ended."""
+    """A session's connection; `error` is why it was ended."""
 
     error: Exception | None = None
     tasks: tuple[asyncio.Task[None], ...] = ()
 
     def end(self, error: Exception) -> None:
-        """The session has another connection, or has ended."""
+        """End the connection: the session has another one, or has ended."""
         self.error = error
         for task in self.tasks:
             task.cancel()
 
     async def until_first(self, *work: Coroutine[Any, Any, None]) -> None:
-        """Do all as `tasks` until one of them ends, or the connection is ended."""
+        """Run `work` as `tasks` until one of them ends, or the connection is ended."""
         self.tasks = tuple(map(asyncio.create_task, work))
         try:
             await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -47,15 +47,16 @@ class Holder:
 class _Entry:
     session: Session
     purpose: str
-    """What a stream of events is of; empty for a WebSocket."""
+    """The request of a stream of events; "" for a WebSocket."""
     address: str
     holder: Holder | None = None
     lease: asyncio.TimerHandle | None = None
 
 
 class Sessions:
-    """`publishable` are globs of the event types that browsers may publish. With `allow_block` those without
-    a token may block publishers."""
+    """`publishable` are globs of the event types that browsers may publish. With `allow_block` browsers
+    without a token may block publishers. `door` is our own server's count of connections, which refuses them
+    before the application sees them."""
 
     def __init__(
         self, access: Access, limits: Limits, publishable: tuple[str, ...], *, allow_block: bool = False
@@ -64,13 +65,12 @@ class Sessions:
         self._allow_block = allow_block
         self.addresses = Addresses(limits)
         self.door: Addresses | None = None
-        """Of the server, where it is ours: it refuses connections before the application has them."""
         self._access = access
         self._publishable = publishable
         self._shared = SharedUpstream(access)
         self._entries: dict[str, _Entry] = {}
         self._away: dict[str, dict[Session, None]] = {}
-        """By address, those without a connection, in the order in which they lost it."""
+        """Sessions without a connection, by address, the longest away first."""
         self.totals = Totals()
         self._opening = 0
         self._closing: set[asyncio.Task[None]] = set()
@@ -79,11 +79,9 @@ class Sessions:
     async def open(
         self, hello: Hello, holder: Holder, address: str, *, acknowledges: bool = True, purpose: str = ""
     ) -> tuple[Session, bool]:
-        """The session of a connection, and whether it is an earlier one of the same `purpose`. `ConnectError`
-        if the broker is out of reach or refuses the token, `RefusedError` for too many sessions.
-
-        An address has as many sessions as connections: over that the one ends that is away longest.
-        """
+        """The session of a connection, and whether it is resumed, which needs the same `purpose`. An address
+        has as many sessions as connections; beyond that the longest away ends. `ConnectError` if the broker
+        is unreachable or refuses the token, `RefusedError` for too many sessions."""
         entry = self._entries.get(hello.session or "")
         if entry is not None and entry.purpose == purpose:
             resumes = self._resumes(entry, hello)
@@ -111,14 +109,14 @@ class Sessions:
         return session, False
 
     def _make_room(self, address: str) -> None:
-        """Else one address could have all sessions, by connections that it opens and breaks."""
+        """Otherwise one address could take all sessions, by connections that it opens and breaks."""
         away = self._away.get(prefix(address), {})
         most = max(0, self.limits.max_connections_per_address - self.addresses.of(address))
         for session in [*away][: max(0, len(away) - most)]:
             self._end(session)
 
     def _resumes(self, entry: _Entry, hello: Hello) -> bool:
-        """The token is taken last: that of a hello which goes on with nothing is of a new session."""
+        """The token is taken last: a hello that resumes nothing brings its token to a new session."""
         session = entry.session
         if session.error is not None or not session.fits(hello.token):
             return False
@@ -144,7 +142,6 @@ class Sessions:
         return Session(upstream, queue, hello.format, self.limits, self._publishable, token, self._failed)
 
     def welcome(self, session: Session, resumed: bool, request: int = 0) -> Welcome:
-        """The first message to a browser."""
         return Welcome(
             session=session.id,
             resumed=resumed,
@@ -155,7 +152,7 @@ class Sessions:
         )
 
     def leave(self, session: Session, holder: Holder, *, end: bool) -> None:
-        """A connection has ended. The session stays for its lease, unless this is its `end`."""
+        """A connection has ended; its session stays for the lease, unless `end`."""
         entry = self._entries.get(session.id)
         if entry is None or entry.holder is not holder:
             return
@@ -199,7 +196,6 @@ class Sessions:
                 await session.close()
 
     async def close(self) -> None:
-        """End all sessions."""
         for entry in [*self._entries.values()]:
             if entry.lease is not None:
                 entry.lease.cancel()
@@ -211,7 +207,7 @@ class Sessions:
             await asyncio.wait(self._closing)
 
     def all(self) -> list[tuple[Session, bool]]:
-        """The sessions, and whether they have a connection."""
+        """The sessions, and whether they are connected."""
         return [(entry.session, entry.holder is not None) for entry in self._entries.values()]
 
     @property
@@ -219,7 +215,6 @@ class Sessions:
         return self.addresses.refused + (0 if self.door is None else self.door.refused)
 
     def counts(self) -> dict[str, int]:
-        """What there is, and what was dropped and refused so far."""
         entries = self._entries.values()
         return {
             "sessions": len(entries),

@@ -1,9 +1,9 @@
 """A client session at the broker, and the browsers that it serves.
 
-Browsers without a token share one, whose cost is per batch and not per browser; a browser with a token, or
-that wants to block publishers, has its own, so that rights and stalls are its own. Browsers with equal tokens
-share none: a renewal would give one tab the rights of another. Invariant: a subscription gets every event
-that its client is given, also those that come before `subscribe` has returned.
+Browsers without a token share one, which costs per batch and not per browser. A browser with a token, or that
+wants to block publishers, has its own, for its rights and its stalls; equal tokens share none, since a
+renewal would change another tab's rights. Invariant: a subscription gets every event that its client
+receives, also before `subscribe` returns.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from covey.overlay import Client, ClosedError, ConnectError, Gap, Notice, Subscr
 from covey.overlay.core.client.actions import Matches
 
 Token = str | Callable[[], str | Awaitable[str]]
-"""As `Client` takes it."""
 
 log = logging.getLogger("covey.gateway")
 
 _MOST_EARLY = 1_000
-"""Shares of batches, and ends, that are kept for subscriptions whose `subscribe` has not returned."""
+"""Batches' shares, and ends, retained for subscriptions whose `subscribe` has not returned."""
 
 
 class Subscriber(Protocol):
-    """What an upstream calls of a session."""
+    """What an upstream calls on a session."""
 
     def deliver(self, subscription: int, batch: EncodedBatch, rows: Rows) -> None: ...
 
@@ -56,8 +55,6 @@ class Subscriber(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to connect to the broker."""
-
     broker: str
     tls: Tls | str | Path | None = None
     token: Token | None = None
@@ -65,7 +62,7 @@ class Access:
 
 
 class Upstream:
-    """Opened once; `own` is for one browser alone, else `block` is not possible."""
+    """Opens once. `own`: it serves one browser alone, which `block` needs."""
 
     def __init__(self, access: Access, *, block: bool) -> None:
         self._options: dict[str, Any] = {
@@ -84,19 +81,18 @@ class Upstream:
             on_notice=self._on_notice,
         )
         self.blocks = block
-        """Whether it is for one browser, and what that does not read holds publishers."""
         self._viewing: Client | None = None
-        """The client of views, since one has either views or `deliveries`; opened for the first view."""
+        """The client of views, since a client has either views or `deliveries`; opened for the first view."""
         self._opening = asyncio.Lock()
         self._subscribers: dict[int, tuple[Subscriber, int]] = {}
-        """By the client's id of a subscription, whose it is, and under which number."""
+        """By the client's subscription id, the session and its number."""
         self._sessions: dict[Subscriber, None] = {}
         self._subscribing = 0
         self._early: list[tuple[int, EncodedBatch, Rows]] = []
         self._ended_early: set[int] = set()
-        """Of those subscriptions, whose validity period is over already."""
+        """Subscriptions that expired before their `subscribe` returned."""
         self._more_ended = False
-        """Further ones have ended, and are not among them."""
+        """More have expired than are retained."""
         self._advertising = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         self.error: Exception | None = None
@@ -107,10 +103,8 @@ class Upstream:
         self._reader = asyncio.create_task(self._read(), name="covey gateway upstream")
 
     async def verify(self, token: str) -> None:
-        """`ConnectError` if the broker refuses this token for names of this client's owner, or none answers.
-
-        A connection of its own asks, since that of the client has the token it began with.
-        """
+        """`ConnectError` if the broker refuses this token for this client's owner, or does not answer. Opens
+        a connection of its own, since the client's was authenticated by the old token."""
         owner, slash, _ = self._client.name.rpartition("/")
         name = f"{owner}/{secrets.token_hex(6)}" if slash else None
         client = Client(self._broker, name, **{**self._options, "token": token})
@@ -137,7 +131,7 @@ class Upstream:
     # --- requests -----------------------------------------------------------------------------------
 
     async def subscribe(self, session: Subscriber, message: messages.Subscribe) -> Subscription:
-        """As `Client.subscribe`, for the message's number of a session."""
+        """As `Client.subscribe`, for a session's number."""
         self._subscribing += 1
         try:
             values = messages.values_of(message.values)
@@ -158,7 +152,7 @@ class Upstream:
                 self._more_ended = False
 
     def _take_early(self, session: Subscriber, number: int, subscription: Subscription) -> None:
-        """Others may always be on their way, so what has found its subscription is not left here."""
+        """Each subscription takes its events at once, since others may always be opening."""
         self._subscribers[subscription.id] = session, number
         early, self._early = self._early, []
         for part in early:
@@ -171,7 +165,7 @@ class Upstream:
             self._expire(subscription.id)
 
     async def view(self, message: messages.View, max_keys: int) -> View:
-        """As `Client.view`; raises what `Client.open` raises for the first one."""
+        """As `Client.view`; raises what `Client.open` raises for the first view."""
         values, client = messages.values_of(message.values), await self._views_client()
         return await client.view(
             message.type,
@@ -183,7 +177,7 @@ class Upstream:
         )
 
     async def _views_client(self) -> Client:
-        """The client of views; another one where that has ended, and not where its broker is away."""
+        """The client of views, replaced if it has ended, but not while its broker is away."""
         async with self._opening:
             ended = self._viewing
             if ended is not None and ended.error is None:
@@ -196,11 +190,11 @@ class Upstream:
             return client
 
     async def key_of(self, type_name: str) -> str | None:
-        """The key of an event type; `UnknownTypeError` as `Client.event_type` for an unknown one."""
+        """The key of an event type; `UnknownTypeError` as `Client.event_type`."""
         return (await self._client.event_type(type_name)).key
 
     def drop(self, subscription: Subscription) -> None:
-        """From now on no event of it is delivered, nor its end."""
+        """Deliver nothing of it any more, nor its end."""
         self._subscribers.pop(subscription.id, None)
 
     async def unsubscribe(self, subscription: Subscription) -> None:
@@ -210,9 +204,8 @@ class Upstream:
             await subscription.unsubscribe(timeout=self._timeout_s)
 
     async def publish(self, type_name: str, events: list[dict[str, Any]]) -> None:
-        """Publish events, advertised before the first of their type, and again where they have attributes by
-        which it was widened since; returns when they are accepted.
-        """
+        """Publish events; returns when they are accepted. Their type is advertised first, and again where
+        they use attributes by which it was widened since."""
         async with self._advertising:
             advertised = self._client.session.advertised.get(type_name)
             if advertised is None or not set().union(*events) <= advertised.event_type.attributes.keys():
@@ -291,8 +284,8 @@ class Upstream:
 
 
 class SharedUpstream:
-    """The upstream of all browsers without a token: opened for the first of them, and again after it has
-    failed for good."""
+    """The upstream of all browsers without a token; opens for the first, and again after it has failed for
+    good."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -300,7 +293,7 @@ class SharedUpstream:
         self._attempt: asyncio.Task[Upstream] | None = None
 
     async def get(self) -> Upstream:
-        """`ConnectError` as `Upstream.open`; who comes during an attempt shares what becomes of it."""
+        """`ConnectError` as `Upstream.open`; callers during an attempt share its result."""
         if self._current is not None and self._current.error is None:
             return self._current
         if self._attempt is None or self._attempt.done():

@@ -1,12 +1,10 @@
 """One view of a browser: reads it, and passes its changes on as fast as the browser takes them.
 
-The view is read at once, whatever the browser does, so one that does not read delays no other browser of the
-same client; the exception is `block`, whose browser has a client of its own. What waits is bounded by the
-keys of the view: its changes are never dropped, or what the browser has inside would be wrong from then on,
-but those of a key become one. A browser that has not got the key yet gets an enter or nothing, one that has
-it a change or a leave, with the newest event. Keys leave in the order in which they first came, so whatever
-waits at some moment leaves, in its newest state, however much comes meanwhile. The whole content is never
-sent anew: a browser that is always a little behind would always get it.
+The view is read at once, so a slow browser delays no other browser of its client; with `block`, its browser
+has a client of its own. The view's keys bound what waits: changes are never dropped, but those of a key are
+conflated. A browser without the key gets an enter or nothing, one with it a change or a leave, with the
+newest event. Keys leave in the order of their first change, so each is sent however many come meanwhile. The
+whole content is never sent again, since a browser that is always a little behind would get nothing else.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from covey.overlay.core.client.view_reader import CHANGE, ENTER, KINDS, LEAVE
 from covey.overlay.core.link.event_queue import codes_of
 
 _FEW_ROWS = 1_024
-"""So many may wait before those of a key become one."""
+"""Changes that may wait before those of a key are conflated."""
 
 
 class _Part(NamedTuple):
     events: pa.RecordBatch
     kinds: npt.NDArray[np.int8]
     numbers: npt.NDArray[np.int64]
-    """When the key of each came first."""
+    """The position of each key's first change."""
 
     def rows(self, start: int, stop: int) -> _Part:
         cut = slice(start, stop)
@@ -46,11 +44,11 @@ class _Part(NamedTuple):
 
 
 class PendingChanges:
-    """`key` is the attribute that is the key of the event type."""
+    """`key` is the event type's key attribute. `lost` counts superseded changes, for the caller to reset;
+    `came` counts all changes."""
 
     def __init__(self, key: str) -> None:
         self.lost = 0
-        """Changes that later ones have superseded, for the caller to take."""
         self._key = key
         self._parts: deque[_Part] = deque()
         self._came = 0
@@ -65,7 +63,7 @@ class PendingChanges:
         return sum(part.events.nbytes for part in self._parts)
 
     def put(self, events: pa.RecordBatch, kinds: npt.NDArray[np.int8]) -> None:
-        """O(log n) per change: they are conflated whenever twice as many wait as after the last time."""
+        """O(log n) per change: conflates when twice as many wait as after the last time."""
         numbers = np.arange(self._came, self._came + len(kinds))
         self._came += len(kinds)
         self._parts.append(_Part(events, kinds, numbers))
@@ -74,7 +72,7 @@ class PendingChanges:
             self._together_at = 2 * len(self) + _FEW_ROWS
 
     def take(self, most: int) -> tuple[pa.RecordBatch, npt.NDArray[np.int8]] | None:
-        """The next changes, at most so many; None where nothing waits."""
+        """The next changes, at most `most`; None if none wait."""
         if not self._parts:
             return None
         part = self._parts.popleft()
@@ -88,11 +86,10 @@ class PendingChanges:
 
     @property
     def came(self) -> int:
-        """How many changes have come so far."""
         return self._came
 
     def has_left(self, came: int) -> bool:
-        """Whether nothing waits of the keys that waited when so many had come."""
+        """Whether all keys that waited when `came` changes had come have left."""
         return not self._parts or int(self._parts[0].numbers[0]) >= came
 
     def _conflate(self) -> None:
@@ -120,13 +117,13 @@ class PendingChanges:
 log = logging.getLogger("covey.gateway")
 
 _MOST_AT_ONCE = 500
-"""Changes of a frame."""
+"""Changes per frame."""
 _QUEUED_BYTES = 65_536
 """Of one view in the browser's queue; the rest waits here, where it can be conflated."""
 
 
 class ViewFeed:
-    """`on_end` is called with the error that ends the view, if one does."""
+    """`on_end` is called with the error that ends the view."""
 
     def __init__(
         self,
@@ -150,13 +147,13 @@ class ViewFeed:
         self._queued_bytes = 0
         self._pending_bytes = 0
         self._caught_up = asyncio.Event()
-        """All that has arrived is read; else the reader is on its way."""
+        """Set when the reader has read all that has arrived."""
         self._left = asyncio.Event()
         self._error: Exception | None = None
         self._reader = asyncio.create_task(self._read(), name="covey gateway view")
 
     async def close(self) -> None:
-        """No more changes are read or passed on."""
+        """Stop reading, and drop what waits."""
         self._reader.cancel()
         await asyncio.wait({self._reader})
         self._drop()
@@ -167,9 +164,8 @@ class ViewFeed:
         self._left.set()
 
     async def passed_on(self) -> None:
-        """Until all changes that have arrived so far, or newer ones of their keys, are in the queue; or raise
-        what has ended the view.
-        """
+        """Wait until all changes that have arrived, or newer ones of their keys, are in the queue; raises the
+        error that ended the view."""
         await asyncio.sleep(0)  # a reader that was woken has its turn
         while not self._caught_up.is_set():
             await self._caught_up.wait()

@@ -1,4 +1,4 @@
-"""A connection by WebSocket: messages of the browser in, frames of its session's queue out."""
+"""A connection by WebSocket: the browser's messages in, frames of its session's queue out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay import RefusedError
 
 NORMAL, TOO_BIG, POLICY, TRY_LATER = 1000, 1009, 1008, 1013
-"""Codes of RFC 6455: 1000 of the browser ends its session; after 1008 another attempt does not help."""
+"""Codes of RFC 6455: a browser ends its session with 1000; after 1008 another attempt is useless."""
 _FINAL = {"UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT", "FAILED_PRECONDITION"}
 _REASON_BYTES = 123
 _COUNTED_BYTES = 1_024
@@ -73,7 +73,7 @@ class WebSocketConnection(Holder):
             self._sessions.leave(session, self, end=ended)
 
     async def _exchange(self, session: Session) -> bool:
-        """Until one side ends; whether the browser has ended its session."""
+        """Run until one side ends; returns whether the browser has ended its session."""
         if self.error is None:
             await self.until_first(self._read(session), self._write(session))
         if self.error is not None:
@@ -105,7 +105,7 @@ class WebSocketConnection(Holder):
                 await asyncio.sleep(pause_s)
 
     async def _receive(self) -> str:
-        """A text message; `MessageError` for a binary one, `RefusedError` for one that is too large."""
+        """A text message; `MessageError` for a binary one, `TooLargeError` for one over the bound."""
         received = await self._websocket.receive()
         if received["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(received.get("code", 1005), received.get("reason"))
@@ -130,9 +130,8 @@ class WebSocketConnection(Holder):
             await self._websocket.send_bytes(frame.data)
 
     async def _close(self, error: Exception) -> None:
-        """Tell the browser why, and close; no longer than it takes. Where the session goes on that is in the
-        close frame alone: a message would have a number, which the next connection gives to another.
-        """
+        """Send the reason, and close. Where the session goes on, only the close frame has the reason: a
+        message would take a number that the next connection gives to another."""
         goes_on = isinstance(error, TooLargeError | UnacknowledgedError)
         told = error_of(error)
         code = TOO_BIG if isinstance(error, TooLargeError) else POLICY if told.status in _FINAL else TRY_LATER
