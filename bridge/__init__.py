@@ -1,7 +1,7 @@
-"""Between Covey and other brokers: MQTT. A bridge is a client of both, and a process of its own
+"""Bridges between Covey and other brokers, such as MQTT's: clients of both, in processes of their own
 (docs/bridges.md).
 
-Invariants of every bridge. What waits while one side is away is bounded, and what the bound drops is counted.
-A message is acknowledged to the one side once the other has confirmed it. A message that makes no sense costs
-nobody else one. What a bridge has published is not brought back.
+Invariants: what waits for an absent side is bounded, and dropped messages are counted; a message is
+acknowledged to one side once the other has confirmed it; an invalid message costs no other message; a bridge
+does not bring back what it has published.
 """

@@ -1,8 +1,5 @@
-"""What a mapping file may contain: which topics become events of which types, and what goes to which topics.
-
-Event types that the file does not declare are those of the overlay; rules on them are checked once these are
-known.
-"""
+"""Mapping files: which topics become events of which types, and which events go to which topics. Rules on
+event types that only the overlay declares are checked once these have been looked up."""
 
 from __future__ import annotations
 
@@ -32,9 +29,9 @@ from covey.overlay.transport.address import TcpAddress, parse_address
 from covey.overlay.transport.tls import TlsError, load_files
 
 _OF_LEVELS = (Kind.STRING, Kind.INT64, Kind.FLOAT64, Kind.TIMESTAMP)
-"""Kinds of attributes that may come from a level of a topic."""
+"""Kinds of attributes that a level of a topic may have the value of."""
 _IN_TOPICS = (Kind.STRING, Kind.INT64, Kind.BOOL)
-"""Kinds of attributes that may be in a topic."""
+"""Kinds of attributes that a topic may contain."""
 _MOST_RULES = 100
 
 
@@ -52,9 +49,8 @@ def _name(text: str) -> str:
 
 
 def source_of(text: str) -> tuple[int, Sequence[str]]:
-    """Where the value of an attribute is: in the level of the topic with a number, from 1 on; or, with number
-    0, in the payload, behind a path of fields. `ValueError` for a text that is no source.
-    """
+    """The source of an attribute's value: the number of a topic's level, from 1 on, or 0 and a path of fields
+    in the payload. `ValueError` for another text."""
     where, *path = text.split(".")
     if where == "topic" and len(path) == 1 and path[0].isdecimal() and int(path[0]):
         return int(path[0]), ()
@@ -64,8 +60,6 @@ def source_of(text: str) -> tuple[int, Sequence[str]]:
 
 
 def _texts(check: Callable[[str], object]) -> BeforeValidator:
-    """A mapping from names to texts, each of which `check` accepts."""
-
     def checked(value: object) -> object:
         for name, text in text_keys(value).items():
             try:
@@ -85,7 +79,7 @@ def _known(name: str, event_type: EventType, *at: str | int) -> Kind:
 
 
 class TlsSection(Section):
-    """PEM files; without an authority, those of this system."""
+    """PEM files; without an authority, the system's."""
 
     authority: str | None = None
     certificate: str | None = None
@@ -99,7 +93,7 @@ class TlsSection(Section):
 
 
 class MqttSection(Section):
-    """The MQTT broker, and how long it keeps what waits for a bridge that is away."""
+    """The MQTT broker, and how long it keeps the session of an absent bridge."""
 
     address: Annotated[Any, AfterValidator(_tcp_address)]
     username: str | None = None
@@ -114,9 +108,7 @@ class MqttSection(Section):
         return self
 
     def options(self, folder: Path) -> dict[str, Any]:
-        """Those of aiomqtt's client; a relative path begins at the folder. `InputError` for files that cannot
-        be used.
-        """
+        """Options of aiomqtt's client; relative paths start at `folder`. `InputError` for unusable files."""
         options = {"hostname": self.address.host, "port": self.address.port, "username": self.username}
         if self.password_file is not None:
             options["password"] = read_text(folder / self.password_file, InputError).strip()
@@ -137,11 +129,11 @@ class RuleSection(Section, ABC):
 
     @abstractmethod
     def check(self, event_type: EventType) -> None:
-        """Raises a `complaint` of the first field that does not fit the event type."""
+        """Raise a `complaint` about the first field that does not fit the event type."""
 
 
 class ToCoveySection(RuleSection):
-    """Attributes that `attributes` does not name are the payload's fields of their names."""
+    """Other attributes than those in `attributes` are the payload's fields of their names."""
 
     topic: Annotated[str, AfterValidator(check_filter)]
     attributes: Annotated[dict[str, str], _texts(source_of)] = Field(default_factory=dict)
@@ -158,9 +150,8 @@ class ToCoveySection(RuleSection):
 
 
 class ToMqttSection(RuleSection):
-    """A subscription, and the topic of its events; their payload has the attributes in `attributes`, all by
-    default. `variables` are topics whose payload is the value of a variable.
-    """
+    """A subscription, and the topic of its events. Their payload has `attributes`, by default all.
+    `variables` maps variables to topics, whose payload is the value."""
 
     filter: str = ""
     values: Annotated[dict[str, Any], BeforeValidator(text_keys)] = Field(default_factory=dict)
@@ -215,12 +206,10 @@ class MappingFile(Section):
 
     @property
     def types(self) -> dict[str, EventType]:
-        """By name, those that are known."""
         return {event_type.name: event_type for event_type in self.event_types}
 
     @property
     def undeclared(self) -> list[str]:
-        """The event types of rules that the file does not declare."""
         names = dict.fromkeys(rule.event_type for rule in (*self.to_covey, *self.to_mqtt))
         return [name for name in names if name not in self.types]
 
@@ -232,9 +221,8 @@ class MappingFile(Section):
 
 
 def load_mapping(path: Path, known: Iterable[EventType] = ()) -> MappingFile:
-    """The content of a mapping file, whose event types are `known` besides. `InputError`, one sentence with
-    the file, the field, the value and what was expected, for the first mistake in it.
-    """
+    """Read a mapping file; its event types include `known`. `InputError`, one sentence with the file, the
+    field, the value and what was expected, for the first mistake."""
     document = read_document(path, InputError)
     types = {each.name: {**each.attributes} | ({"key": each.key} if each.key else {}) for each in known}
     if types:

@@ -1,9 +1,7 @@
-"""The bridge between Covey and an MQTT broker: a client of both; and events of subscriptions as messages.
-
-Invariant: a rule of `to_mqtt` reads the next batch once the MQTT broker has acknowledged the messages of the
-last one. So what waits while that is away waits in Covey: in the window of the client, and in the queue of
-its session at the broker, which drops its oldest events when it is full (`slow_consumer`).
-"""
+"""The bridge between Covey and an MQTT broker, and events of subscriptions as messages. Invariant: a rule of
+`to_mqtt` reads the next batch once the MQTT broker has acknowledged the last one's messages. So events wait
+in Covey while it is away: in the client's window and in its session's queue at the broker, which drops the
+oldest when full (`slow_consumer`)."""
 
 from __future__ import annotations
 
@@ -28,10 +26,10 @@ from covey.overlay.transport.tls import Tls
 log = logging.getLogger("covey.bridge")
 
 _GRACE_S = 1.0
-"""For events without a confirmation; batches that wait for one have had their time."""
+"""For events without confirmation; batches that wait for theirs have ended by then."""
 _LOOK_EVERY_S = 1.0
 _LOG_EVERY = 60
-"""Looks between two lines of the log with all counts."""
+"""Of `_LOOK_EVERY_S`, between two log lines with all counts."""
 
 
 async def run_mqtt_bridge(
@@ -44,12 +42,12 @@ async def run_mqtt_bridge(
     counts: Counts | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the bridge of a mapping file until it is cancelled; what it has begun has five seconds to end.
-    `ready` is called once both sides are connected, subscriptions included.
+    """Run the bridge of a mapping file until it is cancelled; work in progress then has five seconds to end.
+    `ready` is called once both sides are connected, with their subscriptions.
 
-    `InputError` for a mistake in the file, `ConnectError` where one side does not answer in five seconds or
-    refuses the bridge, also later where Covey's broker does so for good; `RefusedError` for event types that
-    the overlay does not know, or declares otherwise.
+    `InputError` for a mistake in the file; `ConnectError` where one side does not answer in five seconds or
+    refuses the bridge, or Covey's broker ends its session later; `RefusedError` for event types that the
+    overlay does not know, or declares otherwise.
     """
     mapping = load_mapping(file)
     counts = counts if counts is not None else Counts()
@@ -84,7 +82,7 @@ async def run_mqtt_bridge(
 
 
 async def _completed(mapping: MappingFile, file: Path, client: Client) -> MappingFile:
-    """The mapping with the event types that only the overlay knows."""
+    """The mapping with the event types that only the overlay declares."""
     known = []
     for name in mapping.undeclared:
         try:
@@ -136,7 +134,7 @@ async def _serve(
 async def _to_mqtt(
     rule: ToMqttSection, subscription: Subscription, session: MqttSession, exclude: str | None
 ) -> None:
-    """Publish the events of a rule's subscription, without those of the publisher `exclude`."""
+    """Publish the events of a rule's subscription, except those of the publisher `exclude`."""
     template = Template(rule.topic)
     attributes = rule.attributes or subscription.event_type.names
 
@@ -160,7 +158,7 @@ async def _to_mqtt(
 
 
 async def _watch(client: Client, counts: Counts) -> NoReturn:
-    """Raises what ends the client; logs the counts now and then."""
+    """Log the counts; raise the error that ends the client."""
     logged = ""
     while True:
         for _ in range(_LOG_EVERY):

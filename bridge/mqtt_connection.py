@@ -1,8 +1,6 @@
-"""One connection to an MQTT broker: subscriptions, messages, acknowledgements.
-
-aiomqtt connects and subscribes, on asyncio. It wraps paho, whose own interface is used for what aiomqtt
-lacks: acknowledgement by the application, the MQTT broker's answer to each message, no task per message.
-"""
+"""One connection to an MQTT broker. aiomqtt connects and subscribes, on asyncio; paho, which it wraps, is
+used directly for acknowledgement by the application, for the answer to each message, and for publishing
+without a task per message."""
 
 from __future__ import annotations
 
@@ -23,13 +21,13 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 RECEIVE_MAXIMUM = 100
-"""Messages of QoS 1 that the MQTT broker sends before the first is acknowledged."""
+"""Unacknowledged messages of QoS 1 that the MQTT broker may send."""
 MAX_PACKET_BYTES = 1 << 20
-"""The MQTT broker sends the bridge no larger message."""
+"""The largest message that the MQTT broker may send."""
 CLOSE_S = 1.0
 _KEEPALIVE_S = 10
 _OVERHEAD_BYTES = 300
-"""Of a message, besides topic and payload, at most: its header, id, and the mark."""
+"""The most bytes of a message besides topic and payload: header, id and mark."""
 _MARK = "covey-bridge"
 _IDENTIFIERS = (1 << 28) - 1
 _BROKEN = "Unspecified error"  # what paho calls a connection that breaks
@@ -39,8 +37,6 @@ _QUIET.setLevel(logging.CRITICAL)  # the session logs what matters
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to publish."""
-
     topic: str
     payload: bytes
     qos: int
@@ -49,10 +45,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A message that has arrived, without its properties, which may take a MiB. Every bridge marks what it
-    publishes, by a user property. `filters` are those of the subscriptions that this copy is for; none where
-    the MQTT broker does not name them.
-    """
+    """A message that has arrived, without its properties, which may take a MiB. `is_marked`: a bridge
+    published it. `filters` are the subscriptions that this copy is for; empty where the MQTT broker does not
+    name them."""
 
     connection: Connection
     mid: int
@@ -64,7 +59,7 @@ class Incoming:
 
     @property
     def size(self) -> int:
-        """Of topic and payload, in bytes."""
+        """Bytes of topic and payload."""
         return len(self.topic.encode()) + len(self.payload)
 
 
@@ -73,22 +68,20 @@ Published = Callable[[Outgoing, str], None]
 
 
 def subscribed(topic_filter: str, qos: int, *, always: bool = False) -> SubscribeOptions:
-    """How a filter is subscribed to: without what this session publishes, which shared subscriptions do not
-    admit. With `always` the MQTT broker sends retained messages at each connection, else to a new session.
-    """
+    """Subscribe without this session's own messages, except to shared subscriptions, which do not allow that.
+    With `always` the MQTT broker sends retained messages at each connection, else to a new session only."""
     is_shared = topic_filter.startswith("$share/")
     return SubscribeOptions(qos, noLocal=not is_shared, retainHandling=0 if always else 1)
 
 
 def _identifier(topic_filter: str) -> int:
-    """The same with any mapping: messages for the subscriptions of the last one may still come."""
+    """Equal under any mapping, since messages for an earlier one's subscriptions may still come."""
     return crc32(topic_filter.encode()) % _IDENTIFIERS + 1
 
 
 class Connection:
-    """Opened once. `arrived` gets each message, `published` each one that was published, with the reason why
-    it was refused, or "". `options` are those of aiomqtt's client.
-    """
+    """Opens once. `arrived` gets each message, `published` each published one with the reason of its refusal,
+    or "". `options` are those of aiomqtt's client."""
 
     def __init__(
         self,
@@ -114,13 +107,14 @@ class Connection:
         self._arrived = arrived
         self._published = published
         self._max_bytes = 1 << 28
-        """The MQTT broker takes no larger message."""
+        """Of a message that the MQTT broker accepts."""
         self._has_identifiers = True
-        """The MQTT broker takes identifiers of subscriptions."""
+        """Whether the MQTT broker accepts identifiers of subscriptions."""
         self._filters: dict[int, set[str]] = {}
-        """By identifier."""
+        """By subscription identifier."""
         self._waiting: dict[int, tuple[dict[int, Outgoing], asyncio.Future[None]]] = {}
-        """By id, the messages of the call that has published it and are not acknowledged, and its end."""
+        """By message id, the unacknowledged messages of its `publish` call, and the future that ends the
+        call."""
         self._marks = Properties(PacketTypes.PUBLISH)
         self._marks.UserProperty = (_MARK, options["identifier"])
         self._paho = paho = self._client._client
@@ -132,7 +126,7 @@ class Connection:
         paho.on_socket_register_write = self._on_register_write
 
     async def open(self, filters: Mapping[str, SubscribeOptions]) -> None:
-        """Connect and subscribe. `MqttError` where the MQTT broker refuses that, or does not answer."""
+        """Connect and subscribe. `MqttError` where the MQTT broker refuses or does not answer."""
         for topic_filter in filters:  # messages for an earlier connection's come before these are accepted
             self._filters.setdefault(_identifier(topic_filter), set()).add(topic_filter)
         try:
@@ -151,7 +145,7 @@ class Connection:
             raise MqttError(f"the subscription to {topic_filter!r} is refused: {code}")
 
     async def lost(self) -> str:
-        """Return once the connection has ended, and why it has."""
+        """Return why the connection has ended, once it has."""
         try:
             async for _ in self._client.messages:
                 pass
@@ -166,22 +160,21 @@ class Connection:
         return ""
 
     async def close(self) -> None:
-        """End the connection; a peer that does not read or answer delays that by `CLOSE_S` seconds."""
+        """End the connection, within `CLOSE_S` seconds where the peer does not read or answer."""
         with suppress(MqttError, TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self._client.__aexit__(None, None, None)
 
     def abandon(self) -> None:
-        """End the connection; then `lost` returns."""
+        """End the connection; `lost` then returns."""
         self._paho.disconnect()
 
     def acknowledge(self, message: Incoming) -> None:
         self._paho.ack(message.mid, message.qos)
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
-        """Publish messages and return once the MQTT broker has all, or when the connection breaks: with those
-        that it has not acknowledged.
-        """
+        """Publish messages. Returns once the MQTT broker has acknowledged all, or the connection has broken,
+        the unacknowledged ones."""
         left: dict[int, Outgoing] = {}
         done = asyncio.get_running_loop().create_future()
         for each in messages:
@@ -203,7 +196,8 @@ class Connection:
         self._connected(*arguments)
 
     def _on_register_write(self, _client: object, _data: object, connected: socket) -> None:
-        """As aiomqtt's, which raises in the loop where the socket is closed meanwhile. Of any thread."""
+        """As aiomqtt's, which raises in the loop if the socket has been closed meanwhile. Any thread may call
+        it."""
         self._loop.call_soon_threadsafe(self._add_writer, connected)
 
     def _add_writer(self, connected: socket) -> None:

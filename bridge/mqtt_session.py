@@ -1,10 +1,8 @@
-"""The bridge's session at an MQTT broker, over as many connections as it takes.
-
-Invariants. What waits to be read is bounded by `MOST_MESSAGES` and `MOST_BYTES`. Beyond that, messages of QoS
-0 are dropped and counted; those of QoS 1 are left unacknowledged, and a new connection brings them again once
-those that waited then have been read. Some MQTT brokers send more than they may (mosquitto 2.0.11, when it is
-connected to again). A message is acknowledged on the connection that brought it, or not at all.
-"""
+"""The bridge's session at an MQTT broker, over any number of connections. Invariants: unread messages are
+bounded by `MOST_MESSAGES` and `MOST_BYTES`. Beyond that, messages of QoS 0 are dropped and counted; those of
+QoS 1 stay unacknowledged, and come again with a new connection, which begins when the waiting ones have been
+read. Some MQTT brokers exceed the receive maximum (mosquitto 2.0.11, after a reconnection). A message is
+acknowledged on the connection that brought it, or never."""
 
 from __future__ import annotations
 
@@ -26,18 +24,16 @@ log = logging.getLogger("covey.bridge")
 
 MOST_MESSAGES = 10_000
 MOST_BYTES = 16 << 20
-"""Of topics and payloads."""
 CONNECT_S = 5.0
 GRACE_S = 5.0
 _BATCH = 1_000
 _WINDOW = 100
-"""Messages of one rule that are published at a time."""
+"""Messages that one rule publishes at a time."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a bridge has done, as counters that only grow: first messages of the other system, then events for
-    it."""
+    """Counters that only grow: first of messages from the other system, then of events for it."""
 
     received: int = 0  # messages that rules or variables are for
     published: int = 0  # events that Covey was given, and has not refused
@@ -56,7 +52,7 @@ class Counts:
 
 
 async def finished(work: Coroutine[None, None, None]) -> None:
-    """Await some work. Where this is cancelled, since the bridge ends, the work has `GRACE_S` seconds."""
+    """Await work that has `GRACE_S` seconds to end when the bridge is cancelled."""
     task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)
@@ -68,10 +64,9 @@ async def finished(work: Coroutine[None, None, None]) -> None:
 
 
 class MqttSession:
-    """An async context manager, which begins when the MQTT broker has accepted the subscriptions:
-    `ConnectError` if it does not in `CONNECT_S` seconds. With `clean` it drops what it has kept of an earlier
-    session, subscriptions included. `options` are those of aiomqtt's client.
-    """
+    """An async context manager; its block begins when the MQTT broker has accepted the subscriptions.
+    `ConnectError` if it has not in `CONNECT_S` seconds. `clean` drops an earlier session, with its
+    subscriptions. `options` are those of aiomqtt's client."""
 
     def __init__(
         self,
@@ -95,7 +90,8 @@ class MqttSession:
         self._bytes = 0
         self._arrival = asyncio.Event()
         self._unread: int | None = None
-        """Once messages of QoS 1 are left unacknowledged: how many to read before the next connection."""
+        """Set once a message of QoS 1 stays unacknowledged: the messages to read before the next
+        connection."""
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -116,7 +112,7 @@ class MqttSession:
             await self._connection.close()
 
     async def kept(self) -> None:
-        """Never returns; raises what nobody expects."""
+        """Never returns; raises unexpected errors."""
         assert self._keeper is not None
         await asyncio.shield(self._keeper)
 
@@ -159,7 +155,7 @@ class MqttSession:
             log.info("connected to the MQTT broker again")
 
     def _forget(self) -> None:
-        """The connection has ended, and what it has brought comes again, but for QoS 0."""
+        """Messages of QoS 1 from the ended connection come again."""
         self._connection, self._unread = None, None
         self._inbox = deque(message for message in self._inbox if not message.qos)
         self._bytes = sum(message.size for message in self._inbox)
@@ -181,7 +177,7 @@ class MqttSession:
         self._arrival.set()
 
     async def received(self) -> list[Incoming]:
-        """The next messages, in the order in which they have arrived."""
+        """The next messages, in order of arrival."""
         while True:
             if self._unread is not None and self._unread <= 0 and self._is_open.is_set():
                 assert self._connection is not None
@@ -197,13 +193,14 @@ class MqttSession:
         return messages
 
     def acknowledge(self, messages: Sequence[Incoming]) -> None:
-        """Those of QoS 1 that have come by the present connection."""
+        """Acknowledge the messages of QoS 1 that this connection brought."""
         for message in messages:
             if message.qos and message.connection is self._connection:
                 message.connection.acknowledge(message)
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Publish messages; returns once the MQTT broker has them, however many connections that takes."""
+        """Publish messages; returns once the MQTT broker has acknowledged them, over any number of
+        connections."""
         for start in range(0, len(messages), _WINDOW):
             left = list(messages[start : start + _WINDOW])
             while left:

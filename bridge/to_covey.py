@@ -1,10 +1,7 @@
-"""Messages of MQTT as events, and as values of variables.
-
-Invariants. Messages are handled in batches, as they have arrived: the variables first, then the events, those
-of a type in order. A message of QoS 1 is acknowledged once Covey has accepted, or refused, all events of its
-batch. One that makes no sense to a rule or a variable is counted, logged and acknowledged: sending it again
-would not help. The other rules and variables have it all the same.
-"""
+"""MQTT messages as events, and as values of variables. Invariants: a batch of messages sets its variables
+first, then publishes its events, in order within a type. A message of QoS 1 is acknowledged once Covey has
+accepted or refused all events of its batch. A message that is invalid for a rule or a variable is counted,
+logged and acknowledged, since it would be invalid again; other rules and variables get it all the same."""
 
 from __future__ import annotations
 
@@ -28,14 +25,14 @@ from covey.overlay import Client, RefusedError, Subscription
 log = logging.getLogger("covey.bridge")
 
 _TOPICS = 4_096
-"""Topics whose rules are remembered."""
 _OF_LEVEL = {Kind.INT64: int, Kind.FLOAT64: float}
 
 Row = dict[str, object]
 
 
 class Setting(NamedTuple):
-    """A variable that messages of a topic set; an empty one, which clears a retained message, to `first`."""
+    """A variable that a topic's messages set; an empty one, which clears a retained message, sets it to
+    `first`."""
 
     subscription: Subscription
     variable: str
@@ -43,8 +40,6 @@ class Setting(NamedTuple):
 
 
 class InwardRule:
-    """One rule of `to_covey`."""
-
     def __init__(self, section: ToCoveySection, event_type: EventType) -> None:
         self.event_type = event_type
         self.filter = section.topic
@@ -56,7 +51,8 @@ class InwardRule:
         self._reads_fields = any(self._of_payload.values())
 
     def row(self, topic: str, payload: bytes) -> Row:
-        """The attributes of an event. `ValueError` for a level that is no number, or no JSON."""
+        """The attributes of an event. `ValueError` for a level that is no number, or a payload that is no
+        JSON."""
         levels, row = topic.split("/"), Row()
         for name, number in self._of_topic.items():
             if number <= len(levels):
@@ -75,14 +71,14 @@ class InwardRule:
 
 
 def _field(document: Any, path: Sequence[str]) -> object:
-    """What is at a path of fields; None where there is nothing."""
+    """The value at a path of fields, or None."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
 
 
 class ToCovey:
-    """The messages of a session for the events of a client, and for variables by topic."""
+    """Brings a session's messages to a client as events, and to variables by topic."""
 
     def __init__(
         self,

@@ -1,8 +1,6 @@
-"""Topic filters of MQTT 5 (section 4.7), and templates of topics.
-
-A template is a topic in which `{name}` stands for the value of an attribute. Invariant: a value fills a level
-or a part of it, and never adds a level or a wildcard; nothing but text that every MQTT broker takes leaves
-`Template.topic`, since a broker breaks the connection of a client that sends anything else.
+"""Topic filters of MQTT 5 (section 4.7), and templates, topics in which `{name}` stands for the value of an
+attribute. Invariant: a value fills a level or a part of one, and adds neither levels nor wildcards.
+`Template.topic` returns only text that every MQTT broker accepts, since anything else breaks the connection.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ _LONGEST = 65_535
 
 
 def levels_of(topic_filter: str) -> list[str]:
-    """The levels of a filter, without the group of a shared subscription (`$share/group/filter`)."""
+    """The levels of a filter, without a shared subscription's group (`$share/group/filter`)."""
     return _SHARED.sub("", topic_filter, count=1).split("/")
 
 
 def check_filter(text: str) -> str:
-    """`ValueError` for what is no topic filter."""
+    """`ValueError` for text that is no topic filter."""
     levels = levels_of(text)
     wildcards = any(len(level) > 1 and {"+", "#"} & {*level} for level in levels) or "#" in levels[:-1]
     if not _is_sound(text) or wildcards or levels[0] == "$share":
@@ -31,7 +29,7 @@ def check_filter(text: str) -> str:
 
 
 def check_topic(text: str) -> str:
-    """`ValueError` for what is no topic that a client can publish to."""
+    """`ValueError` for text that is no topic to publish to."""
     if not _is_sound(text) or {"+", "#"} & {*text} or text.startswith("$"):
         raise ValueError("expected a topic of MQTT, such as plant/limit, without + and #")
     return text
@@ -42,7 +40,7 @@ def _is_sound(text: str) -> bool:
 
 
 def matches(levels: Sequence[str], topic: Sequence[str | None]) -> bool:
-    """Whether a filter matches a topic, both as levels; None in a topic is a level that may be anything."""
+    """Whether a filter matches a topic, both as levels; a topic's level None may be any."""
     if levels[0] in ("+", "#") and (topic[0] or "").startswith("$"):
         return False
     for place, level in enumerate(levels):
@@ -54,10 +52,10 @@ def matches(levels: Sequence[str], topic: Sequence[str | None]) -> bool:
 
 
 class Template:
-    """`names` are the attributes in it, `levels` those of its topics, None where an attribute is in one."""
+    """`names` are its attributes, `levels` those of its topics, None where a level contains an attribute."""
 
     def __init__(self, text: str) -> None:
-        """`ValueError` for a text that is no template."""
+        """`ValueError` for an invalid template."""
         plain = _PLACEHOLDER.sub("a", text)
         if "{" in plain or "}" in plain:
             raise ValueError("expected the name of an attribute in braces, such as alarms/{sensor}")
@@ -67,7 +65,7 @@ class Template:
         self.levels = [None if "{" in level else level for level in text.split("/")]
 
     def topic(self, event: Mapping[str, object]) -> str:
-        """The topic of an event. `ValueError` for a value that cannot be in one."""
+        """The topic of an event. `ValueError` for a value that no topic can contain."""
         topic = _PLACEHOLDER.sub(lambda found: _part(found[1], event[found[1]]), self.text)
         if topic.startswith("$") or len(topic.encode()) > _LONGEST:
             raise ValueError(f"the topic {topic[:80]!r}: expected at most {_LONGEST} bytes, and no $ first")

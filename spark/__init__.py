@@ -1,8 +1,6 @@
-"""Covey in Spark: a data source of live events and traces, a sink, and a matcher of DataFrames.
-
-`from covey.spark import CoveySource, match, update` are the names promised to users (docs/spark.md). Spark's
-workers import this package, so it has to be installed where they run.
-"""
+"""Covey in Spark: a data source of live events and traces, a sink, and a matcher of DataFrames. The public
+names are `CoveySource`, `match` and `update` (docs/spark.md). Spark's workers import this package, so it has
+to be installed where they run."""
 
 from covey.sim.extras import need
 

@@ -1,9 +1,6 @@
-"""Changing the variables of a running query from another process of the same user and machine.
-
-The source of a query is a Python process of its own, which Spark's API does not reach. So it listens on a
-socket named after the option `name`, in a folder that only its user can enter; `update` connects to that. A
-request and its answer are one line of JSON each.
-"""
+"""Variables of a running query, updated from another process of the same user and machine. Spark's API does
+not reach the process of a query's source, so it listens on a socket named by the option `name`, in a folder
+that only its user can enter. Request and answer are one line of JSON each."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ _MAX_LINE = 1 << 20
 
 
 def update(name: str, /, *, timeout: float = 30.0, **values: object) -> None:
-    """Give variables of the filter of a running query new values, all at once; returns when every broker on
-    the way has applied them. Events that came before stay in the stream.
+    """Update variables of a running query's filter, all at once; returns when every broker on the way has
+    applied them. Earlier events stay in the stream.
 
-    `name` is the option of that name, and the query's driver runs on this machine, as this user. Raises
-    `SourceError` if there is no such query, if a value does not fit, or after `timeout` seconds.
+    `name` is the query's option; its driver runs on this machine, as this user. `SourceError` if there is no
+    such query, if a value does not fit, or after `timeout` seconds.
     """
     request = json.dumps(values, default=_plain).encode() + b"\n"
     try:
@@ -63,7 +60,7 @@ def _path(name: str) -> Path:
 
 
 class Controls:
-    """The listening side; `apply` gets the values of each request."""
+    """The listening side; `apply` is called with the values of each request."""
 
     def __init__(self, name: str, apply: Callable[[Mapping[str, object]], Awaitable[None]]) -> None:
         self._path = _path(name)
@@ -72,7 +69,7 @@ class Controls:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """`SourceError` if a running query has this name. Without Unix sockets, nothing listens."""
+        """`SourceError` if a running query has this name. Does nothing on systems without Unix sockets."""
         if not hasattr(socket, "AF_UNIX"):
             return
         folder = self._path.parent

@@ -1,12 +1,12 @@
-"""The filters of `match`, in any of the forms that users have them in, as one matcher.
+"""The filters of `match`, in any form, as one snapshot of `Matcher`.
 
     {7: 'firm == "IBM"', 8: "price < 3"}                       ids and texts
     "price < $limit", values=table                             one text, a column per variable, and `id`
     a table with the columns `filter`, `id` and variables      of pandas, Polars, Arrow or Spark
     a `Matcher`                                                as it is
 
-All become a snapshot of `Matcher`, a file in which filters and values are columns: it is shipped once, and
-loaded at a million subscriptions per second.
+The snapshot is a file with columns of filters and values: shipped once, and loaded at a million subscriptions
+per second.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from covey.spark.options import SourceError
 from covey.spark.schemas import parsed
 
 FilterTable = Any
-"""A table of pandas, Polars, Arrow or Spark."""
+"""Of pandas, Polars, Arrow or Spark."""
 Filters = Matcher | Mapping[int, str] | Mapping[str, str] | str | FilterTable
 
 
 @dataclass(frozen=True)
 class FilterSet:
-    """A matcher, the attributes that its filters name, and the names of its ids where these are text."""
+    """A matcher, the attributes of its filters, and the names of its ids where these are text."""
 
     matcher: Matcher
     event_type: EventType
     labels: pa.StringArray | None
 
     def save(self, folder: Path) -> tuple[str, Path]:
-        """Write a snapshot; its digest and its file, which is named after that."""
+        """Write a snapshot; returns its digest and its file, which is named after the digest."""
         beside = folder / f"{get_ident()}.arrow"
         self.matcher.save(beside)
         with beside.open("rb") as file:
@@ -56,7 +56,8 @@ class FilterSet:
 
 
 def filter_set(filters: Filters, values: FilterTable | None, event_type: EventType) -> FilterSet:
-    """A matcher of filters in any form, over events of a type. `SourceError` for what does not fit it."""
+    """A matcher of filters in any form over events of a type. `SourceError` for filters or values that do not
+    fit."""
     if isinstance(filters, Matcher):
         return _of_matcher(filters, event_type)
     if isinstance(filters, str):
@@ -84,7 +85,6 @@ def filter_set(filters: Filters, values: FilterTable | None, event_type: EventTy
 
 
 def _array(what: str, items: Sequence[Any], expected: str) -> pa.Array:
-    """The filters or ids of a mapping."""
     try:
         return pa.array(items)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -101,7 +101,6 @@ def _check_different(labels: pa.StringArray) -> None:
 
 
 def _keys(keys: Sequence[Any]) -> pa.Array:
-    """The ids of a mapping."""
     for key in keys:
         if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
             raise SourceError(_outside(key))
@@ -151,7 +150,7 @@ def _built(
 
 
 def _ids(table: pa.Table | None, count: int) -> tuple[pa.Array, dict[str, Any]]:
-    """The ids, counted from 0 where the table has none, and its other columns."""
+    """The ids, by default from 0 on, and the table's other columns."""
     if table is None:
         return pa.array(np.arange(count)), {}
     columns = {name: _column(table, name) for name in table.column_names}

@@ -1,9 +1,6 @@
-"""A DataFrame of events against many filters, by the engine that brokers use.
-
-Each Python worker of Spark loads the filters once, from a file that Spark ships to each machine once, and
-keeps them across batches and tasks. The engine's kernels are loaded before the first batch; where a machine
-has none in its cache, one of its workers compiles them and the others wait.
-"""
+"""A DataFrame of events against many filters, by the brokers' engine. Each Python worker loads the filters
+once, from a file that Spark ships to each machine once, and keeps them across batches and tasks. It loads the
+kernels before the first batch; on a machine without cached ones, one worker compiles and the others wait."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ OUTPUTS = ("ids", "rows", "counts")
 _MOST_MATCHERS = 2
 """Loaded in a worker at a time."""
 _MOST_IDS = 1 << 21
-"""About so many ids are searched for at once, so that filters that match much take no more memory."""
+"""The expected number of ids per search, which bounds the memory of filters that match much."""
 _FIRST_EVENTS = 256
 
 _folder: tempfile.TemporaryDirectory[str] | None = None
@@ -51,20 +48,19 @@ def match(
     output: str = "ids",
     column: str | None = None,
 ) -> DataFrame:
-    """Which of up to a million filters match each row of a DataFrame.
+    """Match up to a million filters against each row of a DataFrame.
 
     `filters` maps ids, integers or text, to filters; or is one filter with variables, whose `values` are a
-    table with a column each, and ids in `id` (counted from 0 without); or is a table with the columns
-    `filter`, `id` and those of variables; or a `Matcher`. Tables are of Spark, pandas, Polars or Arrow.
+    table with a column each, and `id` (by default from 0 on); or is a table with the columns `filter`, `id`
+    and those of variables; or a `Matcher`. Tables are of Spark, pandas, Polars or Arrow.
 
-    `output` "ids" adds an array of ids to each row (`column`, "filters" by default); "rows" has a row per
-    event and matching filter instead, with its id (`column`, "filter" by default); "counts" is a table of
-    `filter` and `events`, without filters that match nothing. Columns are attributes by their names, those
-    that `event_type` has if it is given; filters see integers, floats, text, booleans, times, dates and lists
-    of text.
+    `output` "ids" adds an array of ids to each row (`column`, default "filters"); "rows" has a row per event
+    and matching filter, with its id (`column`, default "filter"); "counts" is a table of `filter` and
+    `events`, without filters that match nothing. Columns are attributes by name, only those of `event_type`
+    if it is given: integers, floats, text, booleans, times, dates and lists of text.
 
-    Raises `SourceError` for filters, values or columns that do not fit. Cost: as of `Matcher`, per Python
-    worker of Spark; the file of filters (75 bytes each) stays until the application ends.
+    `SourceError` for filters, values or columns that do not fit. Cost per Python worker: as `Matcher`; the
+    file of filters (75 bytes each) stays until the application ends.
     """
     twice = [name for name, count in Counter(events.columns).items() if count > 1]
     if twice:
@@ -129,7 +125,7 @@ _loading = threading.Lock()
 
 
 def load_matcher(digest: str, file: str) -> Matcher:
-    """The matcher of a shipped file, kept in this process."""
+    """The matcher of a shipped file, cached in this process."""
     with _loading:
         matcher = _matchers.get(digest)
         if matcher is None:
@@ -158,8 +154,6 @@ def _wait_for_kernels() -> None:
 
 @dataclass
 class _Matching:
-    """What a worker gets."""
-
     digest: str
     file: str
     event_type: EventType
@@ -186,7 +180,7 @@ class _Matching:
     def _searched(
         self, matcher: Matcher, records: pa.RecordBatch
     ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Parts of a batch, and the ids that match each of their rows."""
+        """Parts of a batch, with the rows and ids that match."""
         names = [name for name in self.event_type.names if name in records.schema.names]
         columns = pa.RecordBatch.from_arrays([records.column(name) for name in names], names=names)
         start, size = 0, max(1, min(_FIRST_EVENTS, _MOST_IDS // max(len(matcher), 1)))

@@ -1,8 +1,6 @@
-"""The options of the format `covey`, checked before anything is connected.
-
-Spark passes options as text under names in any case. Invariant: each mistake is one sentence with the option,
-its value and what was expected; an unknown name is answered with the closest known one.
-"""
+"""The options of the format `covey`, checked before anything connects; Spark passes them as text, under names
+in any case. Invariant: each mistake is one sentence with the option, its value and what was expected; for an
+unknown name it suggests the closest known one."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ from covey.overlay.transport.tls import Tls
 
 
 class SourceError(CoveyError, ValueError):
-    """An option, a schema or a column does not fit; or events are gone that a query asks for again."""
+    """An option, a schema or a column does not fit, or a query needs events that are gone."""
 
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
-"""Options that Spark adds by itself; those that a purpose does not use are ignored."""
+"""Options that Spark adds; ignored by purposes that do not use them."""
 
 
 def _addresses(text: str) -> str:
@@ -61,8 +59,8 @@ class _Options(Section):
 
 
 class BrokerOptions(_Options):
-    """What readers and writers of live events share. The type is looked up in the overlay file if there is
-    one, else at the broker."""
+    """Options of readers and writers of live events. The event type is the overlay file's if there is one,
+    else the broker's."""
 
     broker: Annotated[str, AfterValidator(_addresses)]
     type: Annotated[str, Field(min_length=1)]
@@ -71,7 +69,7 @@ class BrokerOptions(_Options):
         default_factory=lambda: f"spark-{secrets.token_hex(4)}"
     )
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    """Bounds the wait for a broker, and for a subscription or an advertisement to take effect."""
+    """For an answer of a broker, and for a subscription or an advertisement to take effect."""
     authority: str | None = None
     certificate: str | None = None
     key: str | None = None
@@ -93,7 +91,7 @@ class BrokerOptions(_Options):
 
     @property
     def bearer(self) -> Token | None:
-        """The token, or the file that has it."""
+        """The token, or the file with it."""
         return self.token if self.token_file is None else TokenFile(self.token_file)
 
     @property
@@ -101,13 +99,11 @@ class BrokerOptions(_Options):
         return credentials(self.tls, self.bearer)
 
     async def client_name(self) -> str:
-        """The name of this client, as `owned`."""
         return await self.owned(self.name)
 
     async def owned(self, name: str) -> str:
-        """A name below the owner that the token or certificate names: a broker with rules for clients takes
-        no other.
-        """
+        """A name below the owner in the token or certificate, which a broker with rules for clients
+        requires."""
         owner = await self.credentials.owner()
         return name if owner is None else f"{owner}/{name}"
 
@@ -128,7 +124,6 @@ class StreamOptions(BrokerOptions):
 
     @property
     def variables(self) -> dict[str, Any]:
-        """The values of the filter's variables."""
         values: dict[str, Any] = json.loads(self.values)
         return values
 
@@ -136,14 +131,13 @@ class StreamOptions(BrokerOptions):
 class SinkOptions(BrokerOptions):
     @property
     def publisher(self) -> str:
-        """What the publishers of a query's partitions begin with: the name, if one is given. A random one
-        would be another in each micro-batch, for which Spark reads the options anew.
-        """
+        """The prefix of a query's publishers: the name, if there is one. A random one would change with each
+        micro-batch, for which Spark reads the options anew."""
         return self.name if "name" in self.model_fields_set else "spark"
 
     @property
     def address(self) -> str:
-        """The broker. `SourceError` for several."""
+        """The broker; `SourceError` for several."""
         if len(self.brokers) > 1:
             raise SourceError(f"option broker is {self.broker!r}: expected one broker to publish to")
         return self.brokers[0]
@@ -158,7 +152,7 @@ O = TypeVar("O", bound=_Options)  # noqa: E741
 
 
 def read_options(kind: type[O], given: Mapping[str, str]) -> O:
-    """The options of one purpose. `SourceError` for the first mistake in them."""
+    """The options of one purpose. `SourceError` for the first mistake."""
     known = kind.model_fields
     values: dict[str, str] = {}
     for name, value in given.items():

@@ -1,12 +1,10 @@
-"""The sessions of one streaming query: a client per broker, which reads into `HeldEvents`.
+"""The sessions of one streaming query, a client per broker, on a thread's loop in the Python process of the
+query's source. An error ends the query when Spark next asks for events.
 
-It lives in the Python process that Spark starts for the query's source, on a loop in a thread of its own.
-While what is held reaches its bound nothing is read: then the client's credit runs out, and its broker
-applies `slow_consumer`. An error ends the query when Spark next asks for events.
-
-Event n of a session is row n of an endless table; a micro-batch is a range of rows. Rows from the last
-committed one on are held, so any range that Spark has planned can be read again; a reader waits while more
-than `bound_bytes` lie beyond the last finished micro-batch, so at most twice as much is held.
+Event n of a session is row n of an endless table; a micro-batch is a range of rows. All rows behind the last
+commit are retained, so a planned range can be read again. Reading stops while more than `bound_bytes` lie
+beyond the last finished micro-batch, so at most twice as much is retained; then the client's credit runs out,
+and its broker applies `slow_consumer`.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _GAP_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Events, or one row that stands for a gap."""
+    """Events, or a gap, which is one row."""
 
     start: int
     stop: int
@@ -51,7 +49,7 @@ class HeldEvents:
         self._items: deque[Held] = deque()
         self._finished = 0
         self._waiting_bytes = 0
-        """Bytes beyond the last finished micro-batch."""
+        """Beyond the last finished micro-batch."""
         self._lock = Lock()
 
     @property
@@ -66,7 +64,7 @@ class HeldEvents:
             self._waiting_bytes += size
 
     def finish(self, stop: int) -> None:
-        """The micro-batches up to this row are done, so their bytes hold up no reader."""
+        """Micro-batches up to this row are done: stop counting their bytes."""
         with self._lock:
             if stop <= self._finished:
                 return
@@ -74,14 +72,14 @@ class HeldEvents:
             self._waiting_bytes = sum(item.bytes for item in self._items if item.stop > self._finished)
 
     def drop(self, stop: int) -> None:
-        """The rows before this one are committed."""
+        """Rows before `stop` are committed: drop them."""
         with self._lock:
             while self._items and self._items[0].stop <= stop:
                 self._items.popleft()
         self.finish(stop)
 
     def rows(self, start: int, stop: int) -> list[EventBatch | Gap]:
-        """The rows of a range, which must be held."""
+        """The rows of a range, which must still be retained."""
         items = [item for item in self.items() if item.stop > start and item.start < stop]
         found: list[EventBatch | Gap] = []
         for item in items:
@@ -94,7 +92,6 @@ class HeldEvents:
 
     @property
     def bytes(self) -> int:
-        """The bytes of what is held."""
         return sum(item.bytes for item in self.items())
 
     def items(self) -> list[Held]:
@@ -110,7 +107,7 @@ _GOODBYE_S = 10.0
 
 
 class Receiver:
-    """Opened by its constructor. Raises `SourceError` where a broker does not answer or refuses."""
+    """Its constructor opens it: `SourceError` where a broker does not answer or refuses."""
 
     def __init__(self, options: StreamOptions, event_type: EventType, filter: Filter) -> None:
         self._options = options
@@ -181,7 +178,7 @@ class Receiver:
         raise SourceError(f"option broker is {address!r}: the session has ended")
 
     def _check_publisher(self, publisher: str, address: str) -> None:
-        """Brokers of one overlay deliver the same events: each would be in the stream twice."""
+        """Brokers of one overlay deliver the same events, which would be in the stream twice."""
         if len(self.held) == 1:
             return
         other = self._seen_at.setdefault(publisher, address)
@@ -226,7 +223,7 @@ class Receiver:
             self._thread.loop.call_soon_threadsafe(self._room[address].set)
 
     def close(self) -> None:
-        """End the sessions at all brokers; what is held is dropped."""
+        """End the sessions at all brokers, and drop all rows."""
         try:
             self._thread.run(self._close())
         finally:
@@ -246,7 +243,7 @@ class Receiver:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The first error of the groups that tasks put around it."""
+    """The first leaf of nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

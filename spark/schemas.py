@@ -1,8 +1,6 @@
-"""Event types as Spark schemas, and Arrow columns in the types that Spark expects.
-
-Covey's kinds and Spark's types correspond one to one; narrower types of Spark (int, float, date) widen to a
-kind where events are matched or published, and are refused as the schema of a stream.
-"""
+"""Event types as Spark schemas, and Arrow columns in the types that Spark expects. Kinds and types correspond
+one to one; narrower types (int, float, date) widen to a kind where events are matched or published, and are
+refused in the schema of a stream."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ _WIDENED = {
 
 
 def spark_schema(event_type: EventType, extra: Iterable[tuple[str, Kind]] = ()) -> StructType:
-    """The attributes as columns, and further columns behind them."""
+    """The attributes as columns, then `extra` ones."""
     columns = [*event_type.attributes.items(), *extra]
     return StructType([StructField(name, SPARK_TYPES[kind]) for name, kind in columns])
 
@@ -75,11 +73,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def event_type_of(
     name: str, schema: StructType, *, widened: bool = False, complete: bool = True
 ) -> EventType:
-    """The event type of a schema's columns, of narrower types too where `widened`.
-
-    `SourceError` if no column can be an attribute, and for each that no kind fits, unless it may be left
-    out (`complete` is false).
-    """
+    """The event type of a schema's columns, of narrower types too where `widened`. `SourceError` if no column
+    can be an attribute and, unless `complete` is false, for a column that no kind fits."""
     kinds: dict[str, str] = {}
     for field in schema.fields:
         text = field.dataType.simpleString()
@@ -98,7 +93,7 @@ def event_type_of(
 
 
 def parsed(what: str, text: str, event_type: EventType) -> Filter:
-    """A filter of an event type. `SourceError`, which begins with `what` it is, for a text that is none."""
+    """Parse a filter; `SourceError`, which begins with `what`, for invalid text."""
     try:
         return parse(text, event_type)
     except FilterSyntaxError as error:
@@ -108,10 +103,8 @@ def parsed(what: str, text: str, event_type: EventType) -> Filter:
 
 
 def find_event_type(options: BrokerOptions, declared: StructType | None = None) -> EventType:
-    """The event type of the option `type`: of the overlay file, else as the broker has it, else as declared.
-
-    `SourceError` if nobody has it, or a declared column is not in it or has another kind.
-    """
+    """The event type of the option `type`: the overlay file's, else the broker's, else the declared one.
+    `SourceError` if there is none, or a declared column does not fit it."""
     event_type = find_event_type_or_none(options)
     if event_type is None:
         if declared is None:
@@ -123,7 +116,7 @@ def find_event_type(options: BrokerOptions, declared: StructType | None = None) 
 
 
 def find_event_type_or_none(options: BrokerOptions) -> EventType | None:
-    """The event type of the overlay file, else as the broker has it; None if it has none."""
+    """The event type of the overlay file, else the broker's, or None."""
     try:
         return _of_file(options) if options.overlay else asyncio.run(_of_broker(options))
     except (ConnectError, RefusedError, TimeoutError) as error:
@@ -131,7 +124,7 @@ def find_event_type_or_none(options: BrokerOptions) -> EventType | None:
 
 
 def check_columns(event_type: EventType, schema: StructType, *, widened: bool = False) -> None:
-    """`SourceError` for a column that the type has not, or whose type does not fit."""
+    """`SourceError` for a column that is no attribute, or whose type does not fit."""
     for field in schema.fields:
         text = field.dataType.simpleString()
         kind = event_type.attributes.get(field.name)

@@ -1,10 +1,7 @@
-"""The sink: rows of a DataFrame, published as events by one client per task, and awaited.
-
-Identity makes a repetition harmless. A task that Spark runs again publishes its rows again, under the same
-publisher and sequence numbers: those of the query or the write, the partition and the micro-batch, not of the
-attempt. So a reader that has had them drops them (`overlay/core/watermarks.py`), as long as the rows of a
-partition come in the same order each time; to one that has connected since, they are delivered once more.
-"""
+"""The sink: each task publishes its rows by a client of its own, and waits until they are accepted. Publisher
+and sequence numbers come from the query or write, the partition and the micro-batch, not from the attempt, so
+a repeated task repeats its events and readers drop them (`overlay/core/watermarks.py`). That needs rows in
+the same order each time; readers that have connected since get them once more."""
 
 from __future__ import annotations
 
@@ -32,27 +29,25 @@ from covey.spark.schemas import check_columns, event_type_of, find_event_type_or
 log = logging.getLogger("covey.spark")
 
 _StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
-"""Spark 4.0 gives the writers of streams rows, later versions Arrow."""
+"""Spark 4.0 passes rows to the writers of streams, later versions Arrow."""
 _ROWS = 8_192
 _BATCH, _QUERY = "streaming.sql.batchId", "sql.streaming.queryId"
-"""Properties of a task of a streaming query."""
+"""Local properties of a streaming query's task."""
 _EVENTS_PER_BATCH = 1 << 32
 
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What a task has published and its broker has accepted."""
-
     partition: int
     events: int
 
 
 class EventSink:
-    """What the writers of batches and of streams share. `SourceError` if the columns do not fit the type."""
+    """A writer of batches or streams. `SourceError` if the columns do not fit the type."""
 
     _of_query = False
-    """Whether events have the identity of their query and micro-batch. In `foreachBatch`, where there may be
-    several writes of one micro-batch, they have that of the write."""
+    """Whether events have the identity of query and micro-batch. `foreachBatch` may write a micro-batch
+    several times, so there it is the write's."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
@@ -67,7 +62,7 @@ class EventSink:
             self._event_type = known
 
     def write(self, iterator: Iterator[Any]) -> Published:
-        """Publish the rows of one task, and wait until the broker has accepted all of them."""
+        """Publish the rows of one task; returns when the broker has accepted them all."""
         task = TaskContext.get()
         partition = 0 if task is None else task.partitionId()
         batch = query = None

@@ -3,12 +3,9 @@
     spark.dataSource.register(CoveySource)
     spark.readStream.format("covey").option("broker", "127.0.0.1:7500").option("type", "Quote").load()
 
-Every option and schema is checked on the driver before anything runs.
-
-A table of traces as a DataFrame: one partition per file, its columns those of the schema alone.
-
-Which files count, the manifests say (`sim/trace/finding.py`); a trace whose run goes on is read as far as it
-is. Spark's Python sources know no projection, so a declared schema is how to read some of the columns.
+Options and schemas are checked on the driver before anything runs. A table of traces has a partition per
+file; manifests name the files (`sim/trace/finding.py`), and an unfinished run's are read as far as they go.
+Spark's Python sources have no projection, so a declared schema selects columns.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ def _options(given: Mapping[str, str]) -> HistoryOptions:
 
 
 class HistoryReader(DataSourceReader):
-    """Reads one table of all traces at the option `path`. `SourceError` for a column that it has not."""
+    """Reads one table of all traces at the option `path`. `SourceError` for an unknown column."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options = _options(given)
@@ -103,7 +100,7 @@ _EXTRA = {name for name, _ in (*METADATA, *GAPS)}
 
 
 class CoveySource(DataSource):
-    """To be registered with `spark.dataSource.register`. docs/spark.md has the options."""
+    """Register it by `spark.dataSource.register`. Options: docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -141,7 +138,7 @@ def _extra(options: StreamOptions) -> list[tuple[str, Kind]]:
 
 
 def _parsed(options: StreamOptions, event_type: EventType) -> Filter:
-    """The filter, after a check of its variables' values."""
+    """The filter; `SourceError` if it or the values of its variables do not fit."""
     filter = parsed("option filter is", options.filter, event_type)
     try:
         check_values(filter, options.variables)

@@ -1,11 +1,9 @@
 """The reader of a stream: offsets per broker, and micro-batches that can be read again until committed.
 
-Spark asks one process on the driver's machine for offsets and partitions, and reads each partition in a
-worker anywhere. Only that process has the events, so a partition carries its rows, as an Arrow stream, and a
-task that fails is repeated with the same rows. An offset names the session besides the row, since the rows of
-an earlier session are gone with its process.
-
-The reader has the method signatures of Spark 4.0, which later versions accept.
+Spark asks one process on the driver's machine for offsets and partitions, and reads partitions in workers
+anywhere. Only that process has the events, so a partition contains its rows, as an Arrow stream. An offset
+names the session besides the row, since a session's rows end with its process. Methods have the signatures of
+Spark 4.0, which later versions accept.
 """
 
 from __future__ import annotations
@@ -35,21 +33,19 @@ METADATA = (
     ("_ingress", Kind.TIMESTAMP),
     ("_broker", Kind.STRING),
 )
-"""`_publisher` and `_sequence` identify an event, whichever broker it comes from."""
+"""`_publisher` and `_sequence` identify an event, whichever broker delivers it."""
 GAPS = (("_missed", Kind.INT64), ("_until", Kind.TIMESTAMP))
-"""Of a row that stands for dropped events: how many, and when the last of them entered the overlay;
-`_ingress` is when the first did, and all attributes are null."""
+"""Of a gap's row: the number of dropped events, and the ingress time of the last; `_ingress` is that of the
+first, and all attributes are null."""
 
 
 class EventRecords:
-    """Builds record batches with the columns of `schema`."""
-
     def __init__(self, event_type: EventType, schema: StructType) -> None:
         self.event_type = event_type
         self._target = arrow_schema(schema)
 
     def build(self, broker: str, contents: Iterable[EventBatch | Gap]) -> list[pa.RecordBatch]:
-        """A record batch per publisher, its events in their order, and one per gap."""
+        """A record batch per publisher, in order, and one per gap."""
         batches: dict[str, list[EventBatch]] = {}
         records = []
         for content in contents:
@@ -99,18 +95,17 @@ PARTITION_BYTES = 768 << 10
 """Spark ships a partition with its task, and warns of tasks above 1,000 KiB."""
 
 Offsets = dict[str, dict[str, Any]]
-"""By broker: the session, the rows read in it (`events`), and events that the broker dropped (`missed`)."""
+"""By broker: the session, the rows read in it (`events`), and the events that the broker dropped
+(`missed`)."""
 
 
 class EventPartition(InputPartition):
-    """Rows as an Arrow stream."""
-
     def __init__(self, rows: bytes) -> None:
         self.rows = rows
 
 
 class EventStreamReader(DataSourceStreamReader):
-    """Opens its sessions at the first call that needs them: Spark also makes readers to ship them."""
+    """Its sessions open at the first call that needs them, since Spark also makes readers to ship them."""
 
     def __init__(
         self, options: StreamOptions, event_type: EventType, filter: Filter, schema: StructType
@@ -124,7 +119,7 @@ class EventStreamReader(DataSourceStreamReader):
         self._offered: dict[str, int] = {}
         self._planned: dict[str, int] = {}
         self._before: Any = None
-        """What handled SIGTERM before."""
+        """The handler of SIGTERM before."""
 
     def _opened(self) -> Receiver:
         if self._receiver is None:
@@ -143,7 +138,7 @@ class EventStreamReader(DataSourceStreamReader):
         return self._offsets(self._opened())
 
     def latestOffset(self) -> Offsets:  # type: ignore[override]  # noqa: N802
-        """The end of the next micro-batch. Spark asks once the batch planned before is done."""
+        """The end of the next micro-batch. Spark asks once the planned batch is done."""
         receiver = self._opened()
         for address, stop in self._planned.items():
             receiver.finish(address, stop)
@@ -215,7 +210,7 @@ class EventStreamReader(DataSourceStreamReader):
 
 
 def _divided(records: list[pa.RecordBatch]) -> Iterator[bytes]:
-    """The record batches as Arrow streams of about `PARTITION_BYTES`, their rows in order."""
+    """Record batches as Arrow streams of about `PARTITION_BYTES`, with rows in order."""
     sink = pa.BufferOutputStream()
     writer = None
     for batch in records:
@@ -235,8 +230,8 @@ def _divided(records: list[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def _stop_on_sigterm() -> Any:
-    """Spark ends the source's process by SIGTERM: let it call `stop`, so that sessions end at brokers. It may
-    close the process's connection first, and send the signal more than once: the rest are ignored."""
+    """Have SIGTERM, by which Spark ends the source's process, call `stop`, so that sessions end at brokers.
+    Spark may close the connection first, and repeat the signal: repetitions are ignored."""
     if threading.current_thread() is not threading.main_thread():
         return None
 

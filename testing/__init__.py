@@ -1,7 +1,5 @@
-"""Brokers in the process of a test, for applications of Covey: no ports, no files to write, no processes.
-
-`overlay` is a pytest fixture, `running_overlay` the context manager behind it, `LocalBrokers` the same for
-code that has an event loop of its own.
+"""Brokers in the process of a test, for applications of Covey, without ports, files or processes: the pytest
+fixture `overlay`, the context manager `running_overlay`, and `LocalBrokers` for code with its own event loop.
 """
 
 from __future__ import annotations

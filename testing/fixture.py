@@ -1,4 +1,4 @@
-"""The pytest fixture `overlay`: `from covey.testing import overlay` in a test module or a `conftest.py`."""
+"""The pytest fixture `overlay`: import it from `covey.testing` in a test module or a `conftest.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covey.testing.running_overlay import RunningOverlay, running_overlay
 
 
 class StartOverlay(Protocol):
-    """What the fixture `overlay` is: a function with the arguments of `running_overlay`."""
+    """The fixture's type: a function with the arguments of `running_overlay`."""
 
     def __call__(
         self,

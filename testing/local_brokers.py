@@ -1,9 +1,5 @@
-"""The brokers of an overlay as tasks of the running event loop.
-
-They are whole: the node and the server of `covey broker`, with its endpoint, its wire and its matching, in
-real time. Unless other addresses are given they listen at socket files in a temporary directory, which
-whatever takes the address of a broker reaches.
-"""
+"""The brokers of an overlay as tasks of the running event loop: the node and server of `covey broker`, in
+real time. By default they listen at Unix sockets in a temporary directory."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ _PATIENCE_S = 60.0
 
 
 class LocalBroker:
-    """One broker of an overlay, its server, and the connections that it dials."""
+    """One broker, its server, and its outgoing connections."""
 
     def __init__(self, overlay: Overlay, name: str, tracing: Tracing | None = None) -> None:
         self.node = Node(overlay, name, tracing=tracing)
@@ -41,15 +37,14 @@ class LocalBroker:
         self._dialers.update()
 
     async def stop(self) -> None:
-        """End at once: what has not been sent is lost."""
+        """End at once; unsent data is lost."""
         await self._server.stop(0.0, self._dialers.tasks)
 
 
 class LocalBrokers:
-    """The brokers that `links` (pairs of names) or else `names` name, for the duration of an `async with`
-    block, which begins when all links are open. `addresses` are where they listen, `tracing` the spans of
-    brokers that have some, `options` further fields of `Overlay`.
-    """
+    """The brokers that `links` (pairs of names) or else `names` name, for an `async with` block, which begins
+    when all links are open. `addresses` and `tracing` are by broker: where it listens, and its spans;
+    `options` are further fields of `Overlay`. `nodes` has the running brokers."""
 
     def __init__(
         self,
@@ -63,7 +58,6 @@ class LocalBrokers:
     ) -> None:
         self.names = sorted({name for link in links for name in link}) or list(names)
         self.nodes: dict[str, Node] = {}
-        """The brokers that run."""
         self.addresses = dict(addresses or {})
         self._tracing = tracing or {}
         self._links = tuple(links)
@@ -101,30 +95,30 @@ class LocalBrokers:
         self._cleanup.close()
 
     def address(self, name: str) -> str:
-        """Where clients reach a broker. `ValueError` for a name that no broker has."""
+        """Where clients reach a broker. `ValueError` for an unknown name."""
         address = self.addresses.get(name)
         if address is None:
             raise ValueError(f"broker {name!r}: expected one of {', '.join(self.names)}")
         return address
 
     def overlay(self, name: str) -> Overlay:
-        """The overlay as the broker of this name has it."""
+        """The overlay in the configuration of this broker."""
         brokers = {each: BrokerAddress(each, *2 * (self.address(each),)) for each in self.names}
         return Overlay("test", brokers=brokers, links=self._links, **self._fields)
 
     async def start(self, name: str) -> None:
-        """Start a broker that does not run, with nothing in its memory."""
+        """Start a broker that does not run, without state."""
         broker = self._brokers[name] = LocalBroker(self.overlay(name), name, self._tracing.get(name))
         self.nodes[name] = broker.node
         await broker.start()
 
     async def crash(self, name: str) -> None:
-        """End a broker without a word."""
+        """End a broker without notice."""
         del self.nodes[name]
         await self._brokers.pop(name).stop()
 
     async def linked(self) -> None:
-        """Until every link between two brokers that run is open. `TimeoutError` after a minute."""
+        """Wait until every link between running brokers is open. `TimeoutError` after a minute."""
         await until(
             lambda: all(
                 self.nodes[a].queues[f"broker/{b}"].connected
@@ -136,9 +130,8 @@ class LocalBrokers:
         )
 
     async def quiet(self) -> None:
-        """Until every broker and every connected client has what was sent to it. `TimeoutError` after a
-        minute.
-        """
+        """Wait until every broker and connected client has what was sent to it. `TimeoutError` after a
+        minute."""
         await until(
             lambda: all(o.link.idle for n in self.nodes.values() for o in n.queues.values() if o.connected),
             "quiet",
@@ -148,7 +141,7 @@ class LocalBrokers:
 async def until(
     holds: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = _PATIENCE_S
 ) -> None:
-    """Wait until something holds. `TimeoutError` if it takes too long."""
+    """Wait until a condition holds. `TimeoutError` after `seconds`."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not (await held if isawaitable(held := holds()) else held):
         if asyncio.get_running_loop().time() > deadline:

@@ -1,4 +1,4 @@
-"""An overlay on the event loop of a thread of its own, for tests with and without an event loop."""
+"""An overlay on the event loop of its own thread, for tests with and without an event loop."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ _MOST_BROKERS = 100
 
 
 class RunningOverlay:
-    """Brokers that run. Any thread may call it; within a running event loop, whose clients would not answer
-    meanwhile, `quiet`, `crash` and `restart` raise `RuntimeError`: `await asyncio.to_thread(overlay.quiet)`.
-    """
+    """Running brokers, for any thread. Within a running event loop, whose clients could not answer, `quiet`,
+    `crash` and `restart` raise `RuntimeError`: `await asyncio.to_thread(overlay.quiet)`."""
 
     def __init__(self, thread: LoopThread, brokers: LocalBrokers) -> None:
         self._thread = thread
@@ -24,28 +23,27 @@ class RunningOverlay:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """By broker, where clients reach it: what `Client`, `covey subscribe` and the gateway take."""
+        """By broker, the address for `Client`, `covey subscribe` and the gateway."""
         return dict(self._brokers.addresses)
 
     def address(self, broker: str = "b1") -> str:
-        """Where clients reach a broker. `ValueError` for a name that no broker has."""
+        """Where clients reach a broker. `ValueError` for an unknown name."""
         return self._brokers.address(broker)
 
     def quiet(self) -> None:
-        """Return once nothing is on its way: every connected client has received the events that were
-        accepted and are for it, and they wait for its readers. `TimeoutError` after a minute.
-        """
+        """Wait until every connected client has received all accepted events that match, for its readers to
+        take. `TimeoutError` after a minute."""
         self._run(self._brokers.quiet)
 
     def crash(self, broker: str) -> None:
-        """End a broker without a word, as a crash of its process. `ValueError` for one that does not run."""
+        """End a broker without notice, like a crash of its process. `ValueError` for one that does
+        not run."""
         self._check(broker, running=True)
         self._run(lambda: self._brokers.crash(broker))
 
     def restart(self, broker: str) -> None:
-        """Start a broker that has crashed, at its address, with nothing in its memory; returns when its links
-        are open. `ValueError` for one that runs.
-        """
+        """Start a crashed broker again, at its address, without state; returns when its links are open.
+        `ValueError` for one that runs."""
         self._check(broker, running=False)
         self._run(lambda: self._restart(broker))
 
@@ -71,11 +69,10 @@ def running_overlay(
     links: Sequence[tuple[str, str]] | None = None,
     event_types: Sequence[EventType] = (),
 ) -> Iterator[RunningOverlay]:
-    """An overlay of so many brokers in a row, b1 - b2 - ..., or of those in `links`, a tree of pairs of
-    names; its event types are those that clients advertise, and `event_types`. `ValueError` for fewer than 1
-    or more than 100 brokers, and for links that are no tree. Kernels that are compiled are loaded first:
-    with Python 3.11 no thread may parse while another does, as both a loader of kernels and pytest do.
-    """
+    """An overlay of brokers in a row, b1 - b2 - ..., or of those in `links`, a tree of pairs of names.
+    Clients may advertise further event types than `event_types`. `ValueError` for fewer than 1 or more than
+    100 brokers, and for links that are no tree. Compiled kernels are loaded first: in Python 3.11 no thread
+    may parse while another does, as a loader of kernels and pytest do."""
     if type(brokers) is not int or not 1 <= brokers <= _MOST_BROKERS:
         raise ValueError(f"brokers is {brokers!r}: expected a number from 1 to {_MOST_BROKERS}")
     if links is None:
@@ -97,7 +94,7 @@ def running_overlay(
 
 
 def _check_tree(links: Sequence[tuple[str, str]]) -> None:
-    """`ValueError` for what does not join brokers as a tree."""
+    """`ValueError` if the links do not join brokers as a tree."""
     if all(len(link) == 2 and all(isinstance(name, str) and name for name in link) for link in links):
         trees: list[set[str]] = []
         for a, b in links:
