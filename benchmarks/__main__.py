@@ -1,7 +1,5 @@
-"""`python -m benchmarks`: what documents say of the speed of Covey, measured again; one module each.
-
-In the folder of the repository, with `.[dev]` installed. Covey itself has `covey bench chain` and `match`.
-"""
+"""`python -m benchmarks`: the documents' figures of Covey's speed, measured again, a module each. Runs in the
+repository's folder, with `.[dev]` installed."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ ABOUT = "Measure how fast Covey is.\n\nExample: python -m benchmarks hostile --a
 
 
 def benchmark(arguments: list[str] | None = None) -> None:
-    """Run one benchmark; ends the process."""
+    """Run one benchmark, and end the process."""
     table = [(name, f"benchmarks.{name}", name, text) for name, text in BENCHMARKS.items()]
     main(sys.argv[1:] if arguments is None else arguments, table, "python -m benchmarks", ABOUT)
 

@@ -1,8 +1,5 @@
-"""`arrangements`: what each arrangement of the cluster engine brings, measured with it and without it.
-
-Per workload, one engine as it is and one per arrangement that is switched off, which are measured by turns. A
-figure is a ratio to the engine as it is, the median of the rounds: 0.5 is half as fast, or half the bytes.
-"""
+"""`arrangements`: the cluster engine beside itself without each of its arrangements, measured in turns. A
+figure is the median of the rounds' ratios to the whole engine: 0.5 is half as fast, or half the bytes."""
 
 from __future__ import annotations
 
@@ -101,7 +98,7 @@ ARRANGEMENTS: dict[str, Patches] = {
     "codes kept while loading": lambda: iter([patch.object(placement, "_KEPT_TESTS", 0)]),
     "the model of forms": lambda: iter(()),
 }
-"""By name: what switches one off."""
+"""By name: the patches that switch an arrangement off."""
 SWITCHED = tuple(name for name in ARRANGEMENTS if name != NOTHING)
 KNOWN = {**WORKLOADS, "fabret": Fabret(), "boolean": Boolean(shape=pairs(10, 2), fulfilled=0.02)}
 CHOSEN = ("SYMBOLS", "VEHICLES", "BOX", "fabret", "boolean")
@@ -157,7 +154,7 @@ def measure(plan: Plan, progress: Progress = silent) -> list[dict[str, Any]]:
 
 
 def _ratios(plan: Plan, workload: Workload, subscriptions: int) -> dict[str, dict[str, float]]:
-    """By name of an arrangement, the ratio of each of MEASURES without it."""
+    """By arrangement, the ratio of each of MEASURES without it."""
     seed = plan.seed
     groups = workload.subscriptions(subscriptions, seed=seed)
     every = Subscriptions.of(groups)

@@ -2,9 +2,9 @@
 
     publisher -> b1 [- b2] -> a subscriber that does not read, or many that do
 
-A case has brokers of its own, since a process returns little of what it has freed. Events go through b1 until
-it counts no more; held is by how much its resident size has grown since events first passed. Single events
-are of two types in turn, since a broker joins successive ones of one type.
+A case has brokers of its own, since a process returns little freed memory. Events pass b1 until its count
+stops growing; *held* is the growth of its resident size since the first event. Single events alternate
+between two types, since a broker joins successive ones of one type.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TYPES = tuple(
 )
 MANY_SESSIONS = 20
 _BATCH, _SINGLES, _BATCHES = 1_024, 1_000, 8
-"""Events of a batch; single events of a type in a round, of all sessions, and batches."""
+"""Events of a batch; in a round, single events of a type over all sessions, and batches."""
 _PATIENCE_S = 3.0
 _PATIENCE_UNHELD_S = 60.0
 """Where no source is ever held."""
@@ -66,7 +66,7 @@ class BoundsPlan:
 
 @dataclass(frozen=True, slots=True)
 class BoundResult:
-    """What was configured, counted and held, in bytes, once so many events had been published."""
+    """Bytes configured, counted and held, after `events` were published."""
 
     bound: str
     filled_by: str
@@ -77,7 +77,6 @@ class BoundResult:
 
 
 async def measure_bounds(plan: BoundsPlan, progress: Progress = silent) -> list[BoundResult]:
-    """Every bound, by single events and by batches."""
     size = plan.mib << 20
     cases = [(bound, batches, 1) for bound in plan.of for batches in (False, True)]
     if "max_replay_bytes" in plan.of:
@@ -98,9 +97,8 @@ async def measure_bounds(plan: BoundsPlan, progress: Progress = silent) -> list[
 
 
 class _Case:
-    """Brokers, a publisher at b1 and its subscribers; `types` are those of the events, `configured` what they
-    may take together.
-    """
+    """Brokers, a publisher at b1 and its subscribers. `types` are the events' types; `configured` is their
+    bound."""
 
     def __init__(
         self, bound: str, size: int, overlay: LocalOverlay, publisher: Client, sessions: int
@@ -147,7 +145,7 @@ class _Case:
             os.kill(process_id, signal.SIGCONT)
 
     async def fill(self, batches: bool) -> tuple[int, int, int, int]:
-        """Publish until no more is counted: events, bytes configured, counted and held."""
+        """Publish until the count stops growing: events, and bytes configured, counted and held."""
         await self._publish(batches)
         await self._publisher.flush()
         process_ids = self._overlay.process_ids()
@@ -181,7 +179,7 @@ class _Case:
 
 
 def events_of(event_type: EventType, numbers: Any, events: int) -> EventBatch:
-    """So many events, each with a number of its own as its key."""
+    """Events, each with a key of its own."""
     rows = [{"number": next(numbers), "sent_ns": 7, "price": 1.5, "firm": "IBM"} for _ in range(events)]
     return EventBatch.from_pylist(event_type, rows)
 
@@ -201,13 +199,13 @@ _COUNTED: dict[str, Callable[[dict[str, Any], str], int]] = {
 
 
 def _outbox(batches: bool, size: int) -> tuple[int, int, int, int]:
-    """A client's outbox, in a process of its own."""
+    """A client's outbox, in its own process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(fill_outbox, (batches, size))
 
 
 def fill_outbox(batches: bool, size: int) -> tuple[int, int, int, int]:
-    """Fill an outbox in this process: events, bytes configured, counted and held."""
+    """Fill an outbox in this process: events, and bytes configured, counted and held."""
     numbers, event_type = count(), TYPES[0]
     endpoint = ClientEndpoint(ClientSession("c"), Link(1), outbox_events=_NO_LIMIT, outbox_bytes=size)
     endpoint.session.advertise(event_type)

@@ -1,14 +1,13 @@
-"""`change`: missed, duplicate and stale events while a subscription changes, and the delay of
-changes.
+"""`change`: missed, duplicate and stale events while a subscription changes, and the delay of changes.
 
     publisher -> b1 -> b2 -> b3 -> subscriber
 
 Brokers are processes; publisher and subscriber share one, so that their histories have one order. *Both*:
-every event matches the old and the new filter, `level < $value` with values above every level. *Disjoint*:
-the filter `side == $value` alternates between two sides, and so do events. Changes are issued at a rate,
-without waiting for earlier ones. The oracle of the demonstration judges the subscriber
-(`checkers/oracle.py`): an event is expected if it matches the last change in effect at its publication and
-every later one up to its delivery.
+every event matches the old and the new filter, `level < $value` with values above every level.
+*Disjoint*: the filter `side == $value` alternates between two sides, and so do events. Changes come at a
+rate, without waiting for earlier ones. By the demonstration's oracle (`checkers/oracle.py`) an event is
+expected if it matches the last change in effect at its publication and every later one up to its
+delivery.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ MODES = {
     "subscribe-first": ("static", "subscribe-first"),
     "unsubscribe-first": ("static", "unsubscribe-first"),
 }
-"""Routing and order of re-subscription of each mode."""
+"""Per mode, the routing and the order of re-subscription."""
 
 _QUIET_S = 1.0
 
@@ -67,9 +66,8 @@ class ChangePlan:
 
 @dataclass(frozen=True, slots=True)
 class ChangeResult:
-    """What one case gave. Rates are those achieved; `spurious` events came to the client and were not handed
-    out; times are from a change to the first event that only the new filter matches.
-    """
+    """One case. Rates are those achieved; `spurious` events reached the client, which dropped them; times are
+    from a change to the first event that only the new filter matches."""
 
     mode: str
     filter: Annotated[str, "filters"]
@@ -156,7 +154,7 @@ class _Run:
         self._changed_ns = 0
         self.history = SubscriberHistory(self._matches, self._values[0])
         self.sides: list[int] = []
-        """The sides of the published events."""
+        """Of the published events."""
         self.first_new_ns: list[int] = []
         """From a change to the first event that only the new value matches, if before the next change."""
 
@@ -192,7 +190,7 @@ class _Run:
         return self._matches(side, new) and not self._matches(side, old)
 
     async def rest(self) -> None:
-        """Until all is published, has taken effect and has arrived."""
+        """Wait until everything is published, in effect and delivered."""
         await self._tasks.join()
         await asyncio.sleep(_QUIET_S)
 

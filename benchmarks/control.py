@@ -1,16 +1,14 @@
-"""`control`: the control messages of moving subscriptions, in virtual time.
+"""`control`: the control messages of moving subscriptions, in virtual time. Four loads:
 
-Four loads, each with every applicable mode:
-
-- *trading* (AT) and *highway* (HTM) are the loads of `covey sim`; vehicles stay with their broker.
+- *trading* (AT) and *highway* (HTM), as in `covey sim`; vehicles stay with their broker.
 - *oscillating*: thresholds on prices that oscillate around individual levels.
-- *cruising*: vehicles that change their speed once a minute; each subscribes to the traffic up to 60 around
+- *cruising*: vehicles that change their speed once a minute. Each subscribes to the traffic up to 60 around
   it, and updates its position every second, or, with *motion*, its speed when that changes.
 
-Modes: *static* re-subscribes, *parametric* updates, *damping* announces bounds a few typical steps wider. The
-result counts SUB, UPD and USUB over links between brokers, per change of a subscriber and link (each
-direction of a link counts once). Changes are those of the load, announced or not, so that modes are
-comparable. Events over links show the cost of announcing wider bounds.
+Modes: *static* re-subscribes, *parametric* updates, *damping* announces bounds a few typical steps wider.
+The result counts SUB, UPD and USUB over links between brokers, per change of a subscriber and direction
+of a link. Changes are the load's, announced or not, which makes modes comparable. Events over links are
+the cost of wider bounds.
 """
 
 from __future__ import annotations
@@ -61,9 +59,7 @@ class ControlPlan:
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """The counts of one load in one mode; `parametric_ratio` is of the link messages of mode parametric to
-    these.
-    """
+    """One load in one mode; `parametric_ratio` is the link messages of mode parametric to these."""
 
     load: str
     mode: str
@@ -165,7 +161,6 @@ class _Cruising(Load):
 
 
 def measure_control(plan: ControlPlan, progress: Progress = silent) -> list[ControlResult]:
-    """Run all cases of a plan."""
     cases = [each for each in product(plan.loads, plan.modes) if each[1] != "motion" or each[0] == "cruising"]
     results: list[ControlResult] = []
     for load, mode in cases:
@@ -181,8 +176,6 @@ def measure_control(plan: ControlPlan, progress: Progress = silent) -> list[Cont
 
 
 class _Case:
-    """One load in one mode."""
-
     def __init__(self, plan: ControlPlan, load: str, mode: str) -> None:
         self._plan, self._name, self._mode = plan, load, mode
         kind = {"trading": "trading", "oscillating": "trading", "highway": "highway"}.get(load, "line")
@@ -264,7 +257,7 @@ class _Case:
     def _change(
         self, number: int, client: SimulatedClient, subscription_id: int, subscriber: SubscriberState
     ) -> None:
-        """A second has gone by for one subscriber."""
+        """Advance one subscriber by a second."""
         values, _ = self._load.next_values(number, subscriber)
         subscriber.values |= values
         turned = isinstance(self._load, _Cruising) and self._load.turns(number)

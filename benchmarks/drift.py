@@ -1,4 +1,4 @@
-"""`drift`: adaptation to subscriptions and events that change."""
+"""`drift`: adaptation to changing subscriptions and events."""
 
 from __future__ import annotations
 

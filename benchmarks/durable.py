@@ -2,9 +2,9 @@
 
     publisher -> b1 -> b2 -> b3 -> subscriber
 
-Brokers are processes; publisher and subscriber share one, so that their clocks are one. The same events are
-published as a type that is stored at each broker before it is acknowledged, and as one that is not. Beside
-them stand appends of 4 KiB to a file of the same file system, each with an `fdatasync`.
+Brokers are processes; publisher and subscriber share one, and so a clock. The same events are published
+as a type that each broker stores before it acknowledges, and as one in memory; beside them, appends of 4
+KiB to a file of the same file system, each with an `fdatasync`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class DurablePlan:
 
 @dataclass(slots=True)
 class DurableResult:
-    """What one type gave; times in ms, as (p50, p99). `latency_ms` is from `publish` to the arrival, by the
-    rate; `confirmed_ms` is of `publish(confirm=True)`, one after the other."""
+    """One type; times in ms, as (p50, p99). `latency_ms`, by rate, is from `publish` to the arrival;
+    `confirmed_ms` is of successive `publish(confirm=True)`."""
 
     kind: str
     events_per_s: float = 0.0
@@ -62,7 +62,7 @@ class DurableResult:
 
 @dataclass(frozen=True, slots=True)
 class DurableResults:
-    """All of one run. `sync_ms` is of the appends to a file."""
+    """`sync_ms` is of the appends to a file."""
 
     sync_ms: tuple[float, float]
     types: list[DurableResult]
@@ -80,7 +80,6 @@ def _sync_ms() -> tuple[float, float]:
 
 
 async def measure_durable(plan: DurablePlan, progress: Progress = silent) -> DurableResults:
-    """The costs of durable types over three broker processes in a row."""
     progress("starting three brokers in a row", 0.0)
     async with (
         LocalOverlay(chain(3), event_types=[*TYPES.values()], durable=[TYPES["durable"].name]) as overlay,

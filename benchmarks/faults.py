@@ -39,7 +39,7 @@ _CHUNK_BYTES = 65_536
 
 
 class FaultyLink(Proxy):
-    """Passes connections on, or does not."""
+    """A relay of a link that can be cut or silenced."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
@@ -54,13 +54,12 @@ class FaultyLink(Proxy):
         await ended(self._connections)
 
     def silence(self) -> None:
-        """Pass nothing on any more and close nothing: connections are half-open. Those that are opened
-        meanwhile wait for `heal`."""
+        """Pass nothing on and close nothing: connections are half-open. New ones wait for `heal`."""
         self._whole.clear()
         self._silenced = set(self._connections)
 
     async def heal(self) -> None:
-        """Be whole again for connections that are opened since, or from now on."""
+        """Relay connections opened since the fault, or from now on."""
         self._refusing = False
         await ended(self._silenced)
         self._silenced = set()
@@ -104,7 +103,7 @@ _DOWN_S = 0.5
 _ROOM_BYTES = 1 << 20
 _CAUGHT_UP_S = 0.2
 _SETTLED_S = 0.5
-"""What is repeated late has arrived by then."""
+"""For repetitions that come late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +128,10 @@ class FaultPlan:
 
 @dataclass(frozen=True, slots=True)
 class FaultResult:
-    """One fault. Seconds: from its begin until all other ends of the connections have noticed (None: not
-    before its end); from its end (the start of the process) until the first event arrives that was published
-    after it, and until events arrive within 0.2 s of their time again. Events: published since the fault
-    before, and of these lost, repeated, and out of order.
-    """
+    """One fault. Seconds: from its begin until all other ends of the connections
+    have noticed (None: not before its end); from its end (the start of the process) until the first event
+    arrives that was published after it, and until events arrive within 0.2 s of their time again. Events are
+    those published since the fault before, and of these lost, repeated, and out of order."""
 
     fault: str
     place: str
@@ -148,7 +146,7 @@ class FaultResult:
 
 @dataclass(slots=True)
 class _Stream:
-    """Publishes numbered events at a rate; after the publisher was held up, faster."""
+    """Publishes numbered events at a rate, and faster to catch up."""
 
     publisher: Client
     rate: int
@@ -156,7 +154,7 @@ class _Stream:
     _began: float = field(default_factory=time.perf_counter)
 
     def due(self) -> int:
-        """How many ought to be published by now."""
+        """How many events should have been published by now."""
         return int((time.perf_counter() - self._began) * self.rate)
 
     async def run(self) -> None:
@@ -173,7 +171,6 @@ class _Stream:
 
 
 async def measure_faults(plan: FaultPlan, progress: Progress = silent) -> list[FaultResult]:
-    """Every fault at every place, one after the other."""
     progress("starting three brokers in a row", 0.0)
     async with AsyncExitStack() as stack:
         overlay = LocalOverlay(chain(3), event_types=[ORDER], durable=["Order"])
@@ -196,7 +193,7 @@ async def measure_faults(plan: FaultPlan, progress: Progress = silent) -> list[F
 
 @dataclass(slots=True)
 class _Run:
-    """The overlay of a run, and its faults. A place is a broker, or a link as (listener, other end)."""
+    """A place of a fault is a broker, or a link as (listener, other end)."""
 
     _plan: FaultPlan
     _overlay: LocalOverlay
@@ -247,16 +244,15 @@ class _Run:
         await self._reader.until(lambda: self._reader.newest >= self._stream.due() - behind, what)
 
     def _counts(self) -> tuple[int, int, int, int]:
-        """Published, lost, repeated, and out of order so far, of the events up to the newest that arrived."""
+        """Published, lost, repeated, and out of order, up to the newest event that has arrived."""
         numbers = np.concatenate(self._reader.numbers)
         published, different = int(numbers.max()) + 1, len(np.unique(numbers))
         reordered = int((numbers < np.maximum.accumulate(numbers)).sum())
         return published, published - different, len(numbers) - different, reordered
 
     async def _noticed_s(self, place: tuple[str, ...], began: float) -> float | None:
-        """Seconds until every other end of the connections of this place has taken them for broken. None if
-        one has not within `seconds`.
-        """
+        """Seconds until every other end of this place's connections has noticed; None if not within
+        `seconds`."""
         watched = [(here, there) for link in self._links for here, there in (link, link[::-1])]
         if len(place) == 1:
             watched = [each for each in watched if each[1] == place[0]]

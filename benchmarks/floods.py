@@ -1,9 +1,6 @@
-"""Floods of frames that bring nothing, sent by plain sockets as fast as they take them.
-
-A flood has some connections at once, each from an address of its own where the broker listens on the
-loopback. Whoever is closed connects again at once. What is sent is made before the flood begins, since a
-sender that makes its frames is slower than a broker that reads them.
-"""
+"""Floods of useless frames, sent by plain sockets as fast as they take them. A flood's connections are
+concurrent, each from its own loopback address if the broker is there, and reconnect at once. Frames are built
+before, since building takes longer than a broker's reading."""
 
 from __future__ import annotations
 
@@ -48,12 +45,12 @@ _BLOCK_BYTES = 64 << 10
 _DATA_BYTES = 16_000
 _LARGE_BYTES = 8_000_000
 _FRAMES = 4_096
-"""Frames of Covey in a block: more than a budget has permits for."""
+"""More frames of Covey in a block than a budget has permits for."""
 _SESSIONS = frozenset(("acknowledgements", "credit", "values"))
 
 
 class Flood:
-    """One flood of a broker at `host:port`. `frames` are those sent, `closed` how connections have ended."""
+    """One flood of a broker at `host:port`. `frames` counts those sent, `closed` how connections ended."""
 
     def __init__(self, kind: str, address: str, connections: int) -> None:
         host, _, port = address.rpartition(":")
@@ -66,7 +63,6 @@ class Flood:
         self.closed: Counter[str] = Counter()
 
     def run(self, ends: Callable[[], bool]) -> None:
-        """Until `ends`."""
         with selectors.DefaultSelector() as selector:
             for _ in range(self._connections):
                 self._connect(selector)
@@ -97,7 +93,7 @@ class Flood:
 
 
 class _Connection:
-    """`end` is the name of the code of a GOAWAY, or how the connection ended without one."""
+    """`end` is the name of a GOAWAY's code, or how the connection ended without one."""
 
     def __init__(self, plain: socket.socket, opening: bytes, block: bytes) -> None:
         self.socket = plain
@@ -108,7 +104,7 @@ class _Connection:
         self._read = b""
 
     def step(self) -> bool:
-        """Read and write what can be; whether the connection lives."""
+        """Read and write without blocking; whether the connection lives."""
         try:
             with suppress(BlockingIOError):
                 data = self.socket.recv(_BLOCK_BYTES)
@@ -128,7 +124,7 @@ class _Connection:
         return True
 
     def _scan(self, data: bytes) -> bytes:
-        """Look for a GOAWAY; returns the part of a frame."""
+        """Look for a GOAWAY; returns an incomplete frame."""
         position = 0
         while len(data) - position >= frames.HEADER_BYTES:
             upper, lower, kind, _, _ = frames.HEADER.unpack_from(data, position)
@@ -143,7 +139,7 @@ class _Connection:
 
 
 def _opening(kind: str) -> bytes:
-    """What a connection sends first."""
+    """The first bytes of a connection."""
     begin = frames.PREFACE + settings_frame({})
     if kind in ("data_0", "data_1", "data_32", "messages_0", "messages_1", *_SESSIONS):
         begin += _headers(1, CONNECT)
@@ -160,7 +156,7 @@ def _opening(kind: str) -> bytes:
 
 
 def _block(kind: str) -> tuple[bytes, int]:
-    """What a connection sends again and again, and how many frames or messages it is."""
+    """The repeated bytes of a connection, and their number of frames or messages."""
     if kind == "trailers" or kind == "resets" or kind == "calls":
         blocks = [_call(kind, stream_id) for stream_id in range(3, 3 + 2 * _FRAMES, 2)]
         return b"".join(blocks), _FRAMES
@@ -206,7 +202,7 @@ def _call(kind: str, stream_id: int) -> bytes:
 
 
 def _data(messages: Iterator[bytes]) -> bytes:
-    """Messages of a stream in as few frames as they fit."""
+    """Messages of a stream in as few frames as possible."""
     framed = b"".join(map(frame_message, messages))
     pieces = [framed[at : at + _DATA_BYTES] for at in range(0, len(framed), _DATA_BYTES)]
     return b"".join(frame(frames.DATA, 0, 1, piece) for piece in pieces)

@@ -3,15 +3,13 @@
     publisher -> broker -> gateway 0 -> browsers, all of which read
                         -> gateway 1 -> browsers, some of which never read
 
-Broker, gateways and browsers are processes. Both gateways have all their browsers
-from the beginning; in each round first one and then the other has events, so both have the same noise. Before
-the first round more is published to the browsers that never read than a gateway keeps for one, so it drops or
-conflates for them with each batch. Latency is that from publishing to the browser's socket.
+Broker, gateways and browsers are processes. Both gateways have all their browsers from the beginning, and
+get events in turns, so both have the same noise. Before the first round the queues of the browsers that
+never read are filled, so each batch makes the gateway drop or conflate. Latency is from publishing to the
+browser's socket.
 
-The browsers of `gateway`: a process with many WebSockets, some of which stop to read.
-
-It speaks the gateway's messages by itself, since a WebSocket library would need more time for what arrives
-than the gateway does for what it sends. A browser acknowledges as `covey.js` does.
+The browsers' process speaks the gateway's messages by itself, since a WebSocket library takes longer for
+a message than the gateway does. A browser acknowledges as `covey.js` does.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ from covey.sim.progress import Progress, silent
 _ACKNOWLEDGED_WITHIN_S = 1.0
 _ACKNOWLEDGED_BYTES = 65_536
 _AT_ONCE = 50
-"""Connections that are being opened."""
+"""Concurrent attempts to connect."""
 _WITHIN_S = 60.0
 _TEXT, _CLOSE, _PING, _PONG = 1, 8, 9, 10
 _SUBSCRIBED, _UNSUBSCRIBED = 1, 2
@@ -58,30 +56,30 @@ _FILTER = "run == $run and number >= $least and x between $x0 and $x1"
 
 
 class Arrived:
-    """The batches that the browsers of one gateway have got: an item for each of them and browser."""
+    """An item per batch and browser of one gateway."""
 
     def __init__(self) -> None:
         self.numbers, self.latencies_ns, self.counts = array("q"), array("q"), array("q")
 
     def of(self, first: int, last: int) -> np.ndarray[Any, Any]:
-        """Numbers, latencies in ns and counts of the events of batches `first` to `last` - 1."""
+        """Numbers, latencies in ns and event counts of batches `first` to `last` - 1."""
         columns = [np.array(each) for each in (self.numbers, self.latencies_ns, self.counts)]
         inside = (columns[0] >= first) & (columns[0] < last)
         return np.stack([column[inside] for column in columns])
 
 
 class Browser(asyncio.Protocol):
-    """One browser. `reads` is false for one that stops when it has subscribed, until `listen`."""
+    """A browser that does not read (`reads` false) stops after it has subscribed, until `listen`."""
 
     def __init__(self, address: str, hello: dict[str, Any], values: dict[str, Any], arrived: Arrived) -> None:
         self.policy: str = hello["overflow"]
         self.reads = True
         self.stage = asyncio.Event()
-        """Set when it has subscribed, or is told everything, or its session has ended."""
+        """Set when it has subscribed, has received everything, or its session has ended."""
         self.got = 0
         self.gaps: Counter[str] = Counter()
         self.notices: Counter[str] = Counter()
-        """Of overflows, and of ends: of connections by their close code, of sessions."""
+        """Counts of overflows, and of ends: of connections by close code, of sessions."""
         self._address, self._hello, self._values, self._arrived = address, hello, values, arrived
         self._buffer = bytearray()
         self._open = self._listening = self._lost = False
@@ -90,14 +88,14 @@ class Browser(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     async def connect(self) -> None:
-        """Returns when it has subscribed, or is told everything."""
+        """Returns when it has subscribed, or has received everything."""
         host, _, port = self._address.rpartition(":")
         await asyncio.get_running_loop().create_connection(lambda: self, host, int(port))
         await asyncio.wait_for(self.stage.wait(), _WITHIN_S)
 
     async def listen(self) -> None:
-        """Read on; returns when it has got or is told everything. A connection that has broken meanwhile is
-        followed by another one, which goes on with the session."""
+        """Read on; returns when it has received everything. A broken connection is followed by another one,
+        which resumes the session."""
         assert self._transport is not None
         self.stage.clear()
         self.reads = self._listening = True
@@ -163,7 +161,7 @@ class Browser(asyncio.Protocol):
         del buffer[:at]
 
     def _send(self, code: int, payload: bytes) -> None:
-        """A frame, masked with zeros."""
+        """Send a frame, masked with zeros."""
         assert self._transport is not None
         size = len(payload)
         length = bytes([128 | size]) if size < 126 else struct.pack("!BH", 128 | 126, size)
@@ -208,7 +206,7 @@ class Browser(asyncio.Protocol):
         self._say("unsubscribe", request=_UNSUBSCRIBED, subscription=1)
 
     def _events(self, data: bytes, now_ns: int) -> None:
-        """All of a batch have the same time and number."""
+        """All events of a batch have the same time and number."""
         count = data.count(b'"sent_ns":')
         self.got += count
         if not self._listening:
@@ -252,13 +250,13 @@ def _number(data: bytes, name: bytes) -> int:
 
 
 def box_of(number: int, count: int, share: float) -> tuple[float, float]:
-    """The bounds of one of `count` browsers, each with that share of the interval from 0 to 1."""
+    """The bounds of one of `count` browsers, each of which has `share` of the interval from 0 to 1."""
     x0 = (1 - share) * number / max(1, count - 1)
     return x0, x0 + share
 
 
 class Browsers:
-    """All of them, by the run that they belong to; a role of a `Worker`."""
+    """All browsers, by run; a role of a `Worker`."""
 
     def __init__(self, browsers: int, share: float, runs: list[Any]) -> None:
         self._arrived: list[Arrived] = []
@@ -288,8 +286,7 @@ class Browsers:
         await asyncio.gather(*(connect(browser) for of_run in self._runs for browser in of_run))
 
     async def until(self, run: int, first: int, last: int, events: int) -> dict[str, Any]:
-        """What the browsers that read have got of some batches, once these are so many events; or what came
-        within a minute."""
+        """What the reading browsers have of some batches, once it is so many events, or after a minute."""
         deadline = time.perf_counter() + _WITHIN_S
         numbers, latencies, counts = arrived = self._arrived[run].of(first, last)
         while counts.sum() < events and time.perf_counter() < deadline:
@@ -301,7 +298,7 @@ class Browsers:
         return {"frames": frames, "events": got, "p50_ns": float(p50), "p99_ns": float(p99), "max_ns": most}
 
     async def listen(self, run: int) -> dict[str, Any]:
-        """What those get that have not read so far, and are told."""
+        """What the browsers receive that have not read so far."""
         silent = [each for each in self._runs[run] if not each.reads]
         await asyncio.gather(*(each.listen() for each in silent))
         told = [
@@ -365,8 +362,8 @@ class GatewayPlan:
 
 @dataclass(slots=True)
 class RunResult:
-    """The browsers of one gateway that read: by round, frames per second, p50, p99 and maximum in ms, and the
-    share of a core that the gateway had. `missing` events of all rounds have not come within a minute."""
+    """The reading browsers of one gateway: by round, frames per second, p50, p99 and maximum in ms, and the
+    gateway's share of a core. `missing` events of all rounds did not come within a minute."""
 
     name: str
     frames_per_s: list[float] = field(default_factory=list)
@@ -380,8 +377,8 @@ class RunResult:
 
 @dataclass(slots=True)
 class Told:
-    """What those with one policy that never read got and were told, once they did: events got, events in gaps
-    by cause, notices and ends of connections; and events that they neither got nor were told of."""
+    """What browsers of one policy that never read received in the end: events, events in gaps by cause,
+    notices and ends of connections; and events that neither came nor were in a gap."""
 
     policy: str
     browsers: int = 0
@@ -393,14 +390,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class GatewayResults:
-    """Of one execution."""
-
     runs: list[RunResult]
     told: list[Told]
 
 
 async def measure_gateway(plan: GatewayPlan, progress: Progress = silent) -> GatewayResults:
-    """Both arrangements, in rounds."""
     progress("starting a broker and two gateways", 0.0)
     async with AsyncExitStack() as stack:
         overlay = await stack.enter_async_context(LocalOverlay((), event_types=[POSITION]))
@@ -420,8 +414,6 @@ async def measure_gateway(plan: GatewayPlan, progress: Progress = silent) -> Gat
 
 
 class _Rounds:
-    """Publishes, and asks the browsers what they got."""
-
     def __init__(
         self, plan: GatewayPlan, publisher: Client, process_ids: list[int], browsers: Worker
     ) -> None:
@@ -432,7 +424,7 @@ class _Rounds:
         self._numbers = [0, 0]
         self._x = [(each + 0.5) / plan.batch for each in range(plan.batch)]
         self._per_batch = [_matching(plan, self._x, run * plan.silent) for run in (0, 1)]
-        """Events of a batch that all browsers that read get together."""
+        """Events of a batch for all reading browsers together."""
 
     async def all(self, progress: Progress) -> GatewayResults:
         plan = self._plan
@@ -454,7 +446,8 @@ class _Rounds:
         return GatewayResults(results, _told(listened["told"], published))
 
     async def _fill(self) -> int:
-        """More events than a gateway keeps for a browser, to those that do not read; how many."""
+        """Publish more events than a gateway keeps for a browser, to those that do not read; returns how
+        many."""
         limits = Limits()
         batches = int(1.1 * (limits.queue_bytes + limits.window_bytes) / (_FILLING * _EVENT_BYTES)) + 1
         for _ in range(batches):
@@ -504,7 +497,7 @@ def _told(browsers: list[dict[str, Any]], published: int) -> list[Told]:
 
 @asynccontextmanager
 async def _gateway(broker: str, browsers: int) -> AsyncIterator[tuple[str, int]]:
-    """The address and the process of a gateway."""
+    """The address and the process id of a gateway."""
     (address,) = free_addresses(1)
     bounds = ("--max-connections-per-address", str(browsers + 10))
     words = ("gateway", "--broker", broker, "--listen", address, *bounds)

@@ -1,7 +1,8 @@
-"""What benchmarks share: commands from plans, what arrives at a subscription, a steady rate.
+"""What benchmarks share: commands from plans, a steady rate, arrivals at a subscription.
 
 A benchmark is a module with a plan, a measurement of it, and a way to show the results. The plan is a
-dataclass; its fields with `Annotated` are the options of the command, and its docstring is the help::
+dataclass;
+its fields with `Annotated` are the command's options, and its docstring is the help::
 
     @dataclass(frozen=True, slots=True)
     class Plan:
@@ -39,8 +40,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """An option with several words between commas, of those that are `known`; a name in `groups` stands for
-    several."""
+    """An option with several of the `known` words, between commas; a name in `groups` stands for several."""
 
     text: str
     known: Iterable[str]
@@ -87,7 +87,7 @@ def command(
     loop: Callable[[Coroutine[Any, Any, Any]], Any] = event_loop.run,
 ) -> Callable[..., None]:
     """The command of a benchmark: parses a plan, calls `measure(plan, progress)`, and shows the results or
-    prints them as JSON; exits with 1 for results that have not `passed`."""
+    prints them as JSON. Exits with 1 unless they have `passed`."""
     hints = get_type_hints(plan_type, include_extras=True)
     parameters, several = [], {}
     for each in fields(plan_type):
@@ -128,7 +128,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def plain(results: Any) -> Any:
-    """Results as JSON: those of a dataclass by its `as_json`, or else its fields."""
+    """Results as JSON: a dataclass by its `as_json`, or else its fields."""
     if isinstance(results, list | tuple):
         return [plain(each) for each in results]
     if isinstance(results, dict):
@@ -139,8 +139,8 @@ def plain(results: Any) -> Any:
 
 
 def show_fields(title: str, results: Sequence[Any]) -> None:
-    """A table with a row per result and a column per field, under the field's name, or the title with which
-    it is annotated; one without a title is left out."""
+    """A table with a row per result and a column per field, titled by the field's annotation or name; an
+    empty title leaves a field out."""
     hints = get_type_hints(type(results[0]), include_extras=True)
     titles = {name: getattr(hint, "__metadata__", (name,))[0] for name, hint in hints.items()}
     columns = {name: shown for name, shown in titles.items() if shown}
@@ -148,7 +148,6 @@ def show_fields(title: str, results: Sequence[Any]) -> None:
 
 
 def pair(times: tuple[float, float]) -> str:
-    """A p50 and a p99 in one cell."""
     return f"{times[0]:.2f} / {times[1]:.2f}"
 
 
@@ -156,7 +155,7 @@ def pair(times: tuple[float, float]) -> str:
 
 
 async def steady(rate: float, events: int | None = None) -> AsyncIterator[int]:
-    """Numbers from 0 on, each at its time: `rate` per second, those that are late at once."""
+    """Numbers from 0 on, `rate` per second; late ones follow at once."""
     began = time.perf_counter()
     for number in count() if events is None else range(events):
         await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
@@ -164,7 +163,7 @@ async def steady(rate: float, events: int | None = None) -> AsyncIterator[int]:
 
 
 def p50_p99_ms(times_ns: Sequence[int] | npt.NDArray[Any]) -> tuple[float, float]:
-    """Two percentiles, each one of the times."""
+    """Each is one of the times, not interpolated."""
     p50, p99 = np.percentile(np.asarray(times_ns), (50, 99), method="higher") / 1e6
     return float(p50), float(p99)
 
@@ -174,14 +173,13 @@ def p50_p99_ms(times_ns: Sequence[int] | npt.NDArray[Any]) -> tuple[float, float
 
 class Arrivals:
     """Reads a subscription to events with a `number` and the time `sent_ns`. `numbers` and `latencies` (ns)
-    have an array for each batch."""
+    have an array per batch."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.clear()
         self._task = asyncio.create_task(self._read(subscription))
 
     def clear(self) -> None:
-        """Forget what has arrived."""
         self.numbers: list[npt.NDArray[Any]] = []
         self.latencies: list[npt.NDArray[Any]] = []
         self.count, self.newest = 0, -1
@@ -197,7 +195,7 @@ class Arrivals:
             self.newest = max(self.newest, int(numbers.max()))
 
     async def until(self, reached: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-        """Wait for arrivals. `CoveyError` after so long."""
+        """Wait for arrivals. `CoveyError` after `patience_s` seconds."""
         deadline = time.perf_counter() + patience_s
         while not reached():
             if self._task.done():
@@ -213,7 +211,6 @@ class Arrivals:
         await self.until(lambda: self.newest >= number, what, patience_s)
 
     async def stop(self) -> None:
-        """End reading."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
@@ -221,7 +218,7 @@ class Arrivals:
 
 @asynccontextmanager
 async def arrivals(subscription: Subscription) -> AsyncIterator[Arrivals]:
-    """What arrives within the block, at whose end the subscription ends."""
+    """The arrivals within the block, whose end ends the subscription."""
     reader = Arrivals(subscription)
     try:
         yield reader

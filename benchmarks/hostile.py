@@ -4,17 +4,14 @@
                       |
                    hostile      a process
 
-The publisher publishes single events at a steady rate. Before each attack the latency of the subscribers is
-measured without it, since other processes of the machine come and go: while the hostile process is silent,
-and while it only computes, since on one machine it takes as much of the processors from brokers as it uses.
-An event counts for the time in which it was published, however late it arrives. Before the next attack the
-hostile client's sessions have ended.
+Single events are published at a steady rate. Before each attack the subscribers' latency is measured
+while the hostile process is silent, since the machine's load varies, and while it only computes, since it
+takes processors from brokers. An event counts for the time of its publication. The hostile client's
+sessions end before the next attack.
 
-The hostile client of `hostile`: a process that does one thing to a broker.
-
-It prepares itself, then it computes, then it attacks, and in the end it says how much it did. It speaks the
-protocol by itself, since the library's client merges its updates, waits for answers, and needs more time than
-the broker. No event matches what it subscribes, and no other filter covers it.
+The hostile process prepares itself, computes, attacks, and reports how much it did. It speaks the
+protocol by itself, since the library's client merges updates, waits for answers, and takes longer than
+the broker. No event matches its subscriptions, and no other filter covers them.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ from covey.sim.experiments.processes import Worker, resident_bytes, serve
 from covey.sim.progress import Progress, silent
 
 TRADE = EventType("Trade", {"number": "int64", "sent_ns": "int64", "share": "float64"})
-"""What the others publish and subscribe to. Their numbers are not negative."""
+"""The type of the other clients; their numbers are not negative."""
 _FRAME = 128
 _MOVED = 1_000
 """Subscriptions that are updated in turn."""
@@ -72,7 +69,7 @@ _UNWANTED = "share == $share and number < $limit"
 
 
 class Session:
-    """A session of the broker, with frames as fast as its connection takes them."""
+    """A session at the broker that sends frames as fast as its connection takes them."""
 
     def __init__(self, channel: Channel) -> None:
         self._call = channel.call(CONNECT)
@@ -89,7 +86,7 @@ class Session:
         self._exchange = asyncio.create_task(self._receive_frames())
 
     async def send(self, messages: Iterable[pb.Message]) -> None:
-        """One frame. `CallError` if the broker has ended the connection."""
+        """Send one frame. `CallError` if the broker has ended the connection."""
         self._sequence += 1
         frame = pb.Frame(sequence=self._sequence, received=self._received, credit=1 << 40, messages=messages)
         await self.send_bytes(pb.Packet(frame=frame).SerializeToString())
@@ -107,12 +104,11 @@ class Session:
             await self._advanced.wait()
 
     async def leave(self) -> None:
-        """End the session."""
         self._call.send(encode_goodbye(Goodbye("OK", "it leaves")))
         await self.gone()
 
     async def gone(self) -> None:
-        """Until the broker has ended the connection."""
+        """Wait until the broker has ended the connection."""
         if self._exchange is not None:
             await self._exchange
 
@@ -151,7 +147,7 @@ class Session:
         return self._epoch
 
     async def _receive_frames(self) -> None:
-        """Until the broker has ended the call. It writes when it likes."""
+        """Until the broker ends the call, which writes by itself."""
         try:
             with suppress(CallError):
                 await self._call.exchange(LinkEnd(self._receive, lambda: None, schemas=False))
@@ -182,10 +178,9 @@ class Hostile:
         self._channel = Channel(address)
         self.done = 0
         self.closed: dict[str, int] = {}
-        """How the connections of a flood have ended."""
+        """How the connections of a flood ended."""
 
     async def start(self) -> None:
-        """Returns when it is prepared."""
         await self._channel.__aenter__()
         session = self._session = Session(self._channel)
         await session.greet()
@@ -222,7 +217,7 @@ class Hostile:
         await self._channel.__aexit__(None, None, None)
 
     async def _begin(self) -> None:
-        """The attack, to its end, if it has one."""
+        """Run the attack to its end, if it has one."""
         if self._attack in FLOODS:
             await self._flood(Flood(self._attack, self._address, self._connections))
         else:
@@ -260,7 +255,7 @@ class Hostile:
             self.done += len(ids)
 
     async def _attack_filters(self, session: Session) -> None:
-        """The longest ones, and again and again the same texts, which a broker need not parse again."""
+        """The longest filters, and then the same texts repeatedly, which a broker need not parse again."""
         kinds = (
             ("share in (", "{}.5", ", ", ")"),
             ("", "share between {}.25 and {}.5", " or ", ""),
@@ -306,7 +301,7 @@ class Hostile:
             self.done += _FRAME // len(wrong) * len(wrong)
 
     async def _attack_packets(self, session: Session) -> None:
-        """Such as end the connection."""
+        """Packets that end the connection."""
         while True:
             with suppress(CallError):
                 async with Channel(self._address) as channel:
@@ -318,7 +313,7 @@ class Hostile:
 
 
 async def _compute() -> None:
-    """What a second process on the machine of a broker costs, whatever it does."""
+    """The cost of any second process on a broker's machine."""
     while True:
         sum(range(10_000))
         await asyncio.sleep(0)
@@ -375,7 +370,7 @@ class HostilePlan:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of the events that were published in some time, in milliseconds."""
+    """Of the events published in some time, in milliseconds."""
 
     p50: float
     p99: float
@@ -384,11 +379,9 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class HostileResult:
-    """One attack on b1: how many messages, connections, frames or events it sent, over how many connections
-    at once and how these ended, where it is a flood, the latency of the others at b1 and
-    at b2 while the hostile process is silent, computes and attacks, the memory of b1 with it, and how long
-    after it its sessions had ended.
-    """
+    """One attack on b1: messages, connections, frames or events sent; of a flood, its concurrent connections
+    and how they ended; the others' latency at b1 and b2 while the hostile process is silent, computes and
+    attacks; the memory of b1; and how long after the attack its sessions had ended."""
 
     attack: str
     connections: int
@@ -408,12 +401,11 @@ class HostileResult:
 
     @property
     def ratio(self) -> float:
-        """Of the p99 at b1 with the attack to that beside a process that computes."""
+        """The p99 at b1 under attack to that beside a computing process."""
         return self.attacked.p99 / self.computing.p99
 
 
 async def measure_hostile(plan: HostilePlan, progress: Progress = silent) -> list[HostileResult]:
-    """Every attack, one after the other."""
     progress("starting two brokers", 0.0)
     async with AsyncExitStack() as stack:
         overlay = LocalOverlay(chain(2), event_types=[TRADE], limits={"session_lease_s": _LEASE_S})
@@ -430,8 +422,6 @@ async def measure_hostile(plan: HostilePlan, progress: Progress = silent) -> lis
 
 @dataclass(slots=True)
 class _Run:
-    """The attacks of a run."""
-
     _plan: HostilePlan
     _overlay: LocalOverlay
     _publisher: Client
@@ -490,7 +480,7 @@ class _Run:
         return HostileResult(attack, connections, said["done"], said["closed"], *near, *far, mb, ended_s)
 
     async def _latency(self, seconds: float) -> list[Latency]:
-        """The latency of what is published within some seconds, at each reader."""
+        """The latency at each reader of what is published within some seconds."""
         first = self._published
         await asyncio.sleep(seconds)
         last = self._published
@@ -509,7 +499,7 @@ class _Run:
         return int(state["sessions"])
 
     async def _until_gone(self, sessions: int) -> None:
-        """Until b1 has as many sessions as before. `CoveyError` after five minutes."""
+        """Wait until b1 has as many sessions as before. `CoveyError` after five minutes."""
         deadline = time.perf_counter() + _GONE_S
         while await self._sessions() > sessions:
             if time.perf_counter() > deadline:
@@ -518,7 +508,7 @@ class _Run:
 
 
 def _median(rounds: list[HostileResult]) -> HostileResult:
-    """Of the rounds of one attack: medians, sums of what was done and closed, and the most memory."""
+    """The rounds of one attack: medians, sums of what was done and closed, and the most memory."""
 
     names = ("silent", "computing", "attacked", "neighbour_silent", "neighbour_computing", "neighbour")
     latencies: dict[str, Any] = {}

@@ -1,13 +1,13 @@
-"""`lone`: what one event costs that comes alone, in Covey, in systems without content, and in a bare relay.
+"""`lone`: the cost of an event that comes alone, in Covey, in systems without content, and in a bare relay.
 
     publisher -> server -> readers
 
-Each is a process. A round starts the systems one after the other: events at low rates, which never meet each
-other, and then a loop of publish. The medians of the rounds are shown. Nothing is stored. Covey's way of one
-event and of one update is traced besides, call by call.
+Each is a process. A round starts the systems one after the other: events at low rates, which never meet
+each other, and then a loop of publish. Figures are medians of the rounds; nothing is stored. Besides,
+Covey's way of one event and of one update is traced call by call.
 
-User time is the processes' own: that of a publisher and of its server from before the first publish of a
-phase until it is quiet, that of a reader from the first event to the last. Numbers of events have the phase.
+User time is the processes' own: of a publisher and its server from before a phase's first publish until
+it is quiet, of a reader from the first event to the last. Events' numbers contain the phase.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ _TRACE_WARM = 30
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Calls of functions in `overlay/` and `matcher/`, how many different functions and files, calls that
-    cross from one folder to another, and the calls by folder.
-    """
+    """Calls of functions in `overlay/` and `matcher/`, the number of different functions and files, calls
+    from one folder to another, and calls by folder."""
 
     calls: int
     functions: int
@@ -59,7 +58,7 @@ class Trace:
 
 
 class _Calls:
-    """Counts calls while the block runs."""
+    """Counts calls during the block."""
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -83,7 +82,7 @@ class _Calls:
         self.crossings += caller is not None and _folder(caller) != _folder(here)
 
     def trace(self, ways: int) -> Trace:
-        """The calls of one of so many ways."""
+        """The mean calls of one of `ways` runs."""
         folders: Counter[str] = Counter()
         for (file, _), count in self.calls.items():
             folders[_folder(file)] += count
@@ -97,7 +96,7 @@ class _Calls:
 
 
 def _file(frame: FrameType) -> str | None:
-    """The file of a call, by its path in the repository, if it is Covey's."""
+    """The path of a call's file in the repository, if it is Covey's."""
     name = frame.f_code.co_filename
     for room in ("overlay", "matcher"):
         if name.startswith(f"{_ROOT}/{room}/"):
@@ -110,7 +109,7 @@ def _folder(file: str) -> str:
 
 
 async def trace_ways(ways: int = 5) -> dict[str, Trace]:
-    """The ways of a lone event and of a lone awaited update, each the mean of a few."""
+    """The calls of a lone event and of a lone awaited update, means of a few."""
     async with AsyncExitStack() as stack:
         addresses = dict(zip(("b1", "b2"), free_addresses(2), strict=True))
         await stack.enter_async_context(LocalBrokers([("b1", "b2")], addresses=addresses))
@@ -154,7 +153,7 @@ _WARM_RATE, _WARM = 1_000, 500
 _QUIET_S = 0.3
 _PATIENCE_S = 120.0
 _LOOP_BURST = 1_000
-"""gmqtt writes nothing while its publisher does not wait; a turn of the loop after so many events."""
+"""gmqtt writes only while its publisher waits: events per turn of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class LonePlan:
     loop: Annotated[int, typer.Option(min=100, help="Events of a loop of publish.")] = 50_000
     rates: tuple[int, ...] = (100, 1_000)
     readers: tuple[int, ...] = (1, 4)
-    """Beside which the loop is repeated."""
+    """Numbers of readers beside which the loop is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +243,6 @@ _OF_RATE = ("server us", "server %", "publisher us", "subscriber us", "p50 ms", 
 
 
 class Publisher:
-    """The publisher's process."""
-
     def __init__(self, system: str, port: int, server: int) -> None:
         self._system = FLEETING[system](port=port)
         self._server = server
@@ -255,7 +252,7 @@ class Publisher:
         await self._connected.enter_async_context(self._system.publisher())
 
     async def publish(self, phase: int, rate: int, events: int) -> dict[str, Any]:
-        """So many events, so many per second; a rate of 0 is a loop of publish."""
+        """Publish events at a rate per second; a rate of 0 is a loop of publish."""
         own, before, began = _user_us(), user_system_ns(self._server), time.perf_counter()
         for index in range(events):
             if rate:
@@ -277,14 +274,12 @@ class Publisher:
 
 
 class Reader:
-    """A reader's process."""
-
     def __init__(self, system: str, port: int) -> None:
         self._system = FLEETING[system](port=port)
         self._times: dict[int, list[int]] = {}
         self._first: dict[int, tuple[int, float]] = {}
         self._last: dict[int, tuple[int, float]] = {}
-        """By phase, when its events came and the user time then."""
+        """By phase, when its last event came, and the user time then."""
         self._expected: dict[int, int] = {}
         self._connected = AsyncExitStack()
 
@@ -302,7 +297,7 @@ class Reader:
         await self._connected.enter_async_context(self._system.reader(self._take))
 
     async def read(self, phase: int, events: int) -> dict[str, Any]:
-        """Once the events of a phase have come: what they cost, and their latencies."""
+        """The cost and the latencies of a phase's events, once they have come."""
         self._expected[phase] = events
         deadline = time.monotonic() + _PATIENCE_S
         while phase not in self._last:

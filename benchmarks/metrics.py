@@ -1,10 +1,7 @@
-"""`metrics`: the metrics of one run of any size, on one core and on more.
-
-A simulated run is multiplied: a copy has the same rows with publishers and clients of its own and times a
-little later, or it would take less space than its rows do, so one run has so many times the events,
-deliveries and changes, and the counts of its metrics are known. Each measurement has a process of its own,
-and Spark's event log says what its tasks did.
-"""
+"""`metrics`: the metrics of one run of any size, on one core and on more. A simulated run is multiplied by
+copies with publishers, clients and times of their own (with equal times they would take less space than a
+run's), so events, deliveries and changes multiply, and the counts of its metrics are known. Each measurement
+has its own process; Spark's event log has its tasks."""
 
 from __future__ import annotations
 
@@ -40,9 +37,9 @@ _TIMES = ("time_ns", "ingress_ns")
 _LATER_NS = 101
 """How much later the times of a copy are than those of the one before it."""
 _ONCE = ("work", "history")
-"""Tables about brokers and the run as a whole: they are not multiplied."""
+"""Tables about brokers and the whole run, which are not multiplied."""
 _COPIES = 128
-"""So many copies are a part of a table."""
+"""Copies in one part of a table."""
 _BASE = Scenario(brokers=20, publishers=20, subscribers=1_000, duration_s=5.0, event_rate=20.0, seed=1)
 _MEASURED = """
 import json, resource, sys, time
@@ -69,8 +66,8 @@ session.stop()
 
 @dataclass(frozen=True, slots=True)
 class MetricsResult:
-    """One measurement: seconds to start Spark and of the metrics, its tasks with the seconds of CPU and the
-    bytes of all of them, and the peak resident bytes of the two processes."""
+    """One measurement: seconds for Spark's start and for the metrics, the tasks with their total seconds of
+    CPU and bytes, and the peak resident bytes of the two processes."""
 
     cores: int
     trace_bytes: int
@@ -87,9 +84,8 @@ class MetricsResult:
 
 
 def multiplied(base: Traces, place: Path, trace_bytes: int, progress: Progress = silent) -> None:
-    """Write a trace of one run, of `trace_bytes` and a little more, at `place`: copies of the run of `base`.
-
-    Raises `CoveyError` unless `base` is one run."""
+    """Write copies of the run of `base` at `place`, a trace of slightly more than `trace_bytes`. `CoveyError`
+    unless `base` is one run."""
     if len(base.runs) != 1:
         raise CoveyError(f"{len(base.runs)} runs: expected one to multiply")
     ((name, manifest),) = base.runs.items()
@@ -133,7 +129,7 @@ def _whole(folder: Folder, parts: Sequence[Part], schema: pa.Schema) -> pa.Table
 
 
 def _copy(whole: pa.Table, number: int) -> pa.Table:
-    """The rows with publishers, clients and times of their own; copy 0 has the same ones."""
+    """The rows with publishers, clients and times of their own; copy 0 is unchanged."""
     for column in _NAMES if number else ():
         if column in whole.schema.names:
             whole = _named(whole, column, f"{{}}~{number}")
@@ -146,7 +142,7 @@ def _copy(whole: pa.Table, number: int) -> pa.Table:
 
 
 def _named(rows: pa.Table, column: str, form: str) -> pa.Table:
-    """The rows with other words in a column: `form` with each word in it."""
+    """The rows with each word of a column formatted by `form`."""
     place = rows.schema.get_field_index(column)
     words = rows.column(place).chunk(0)
     named = pa.array([form.format(word) for word in words.dictionary.to_pylist()], pa.string())
@@ -171,12 +167,8 @@ class MetricsPlan:
 
 
 def measure_metrics(plan: MetricsPlan, progress: Progress = silent) -> list[MetricsResult]:
-    """The metrics of a run, by numbers of cores. The trace is written into the folder, and used again if
-    complete.
-
-    `CoveyError` if a measurement fails, if its counts are not those of the copies, or if the folder cannot be
-    written.
-    """
+    """The metrics of a run, by numbers of cores. A complete trace in the folder is used again. `CoveyError`
+    if a measurement fails, if its counts are not the copies', or if the folder cannot be written."""
     folder = plan.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -219,7 +211,7 @@ def _measured(place: Path, cores: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _tasks(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What the tasks of an event log of Spark did in all."""
+    """The totals of the tasks in an event log of Spark."""
     stages, tasks, cpu_ns, shuffled, spilled = set(), 0, 0, 0, 0
     for event in events:
         if event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):

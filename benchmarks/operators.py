@@ -1,14 +1,14 @@
 """Filters with operators that cost 100 µs: time and evaluations per event (Liu et al.).
 
-Subscriptions are those of Liu et al.'s workload (`sim/workload/overlapping.py`). They are matched by the
-cluster engine, as a program would, by every strategy: once as calls alone, so that every event is open for
-every subscription, and once behind a cheap predicate, the gate, which the engine tests first. All cases match
-the same events in turns, in an order that rotates, so that they share what else the machine does; times are
-medians. Every answer is compared with the truth.
+Subscriptions of Liu et al.'s workload (`sim/workload/overlapping.py`) are matched by the cluster engine with
+every strategy: as calls alone, so that every event is open for every subscription, and behind a cheap
+predicate, the gate, which the engine tests first. All cases match the same events in turns, in a rotating
+order, so that they share the machine's other load; times are medians, and every answer is compared with the
+truth.
 
-Then the calls alone are spread over the clients of a chain of brokers, and a client of the first one
-publishes: who asks, and how often. The brokers are the simulator's, over wires without delay, in one process
-on one core. All placements get the same events; their deliveries are compared.
+Then the calls alone are spread over the clients of a chain of simulated brokers, without delays, in one
+process on one core, to count who evaluates and how often. All placements get the same events; their
+deliveries are compared.
 """
 
 from __future__ import annotations
@@ -76,9 +76,8 @@ class OperatorsPlan:
 
 
 class Spinning:
-    """`spin(number, p)`: the truth of predicate p for the event of that number, from a table, after
-    `cost_us` of real time. It counts the events and calls that it was asked for.
-    """
+    """`spin(number, p)`: from a table, the truth of predicate p for event `number`, after `cost_us` of real
+    time. Counts the events and calls."""
 
     def __init__(self, truths: Truths, cost_us: float) -> None:
         self._truths = truths
@@ -110,7 +109,7 @@ class Spinning:
 
     @contextmanager
     def registered(self) -> Iterator[None]:
-        """It is the operator `spin` of this process meanwhile. `CoveyError` where another has the name."""
+        """Register the operator `spin` during the block. `CoveyError` where another has the name."""
         register(self.operator)
         try:
             yield
@@ -119,7 +118,7 @@ class Spinning:
 
 
 class Alone(Naive):
-    """Each subscription by itself: no answer is used twice. A repeated question spins once more."""
+    """Each subscription by itself: no answer is reused, and a repeated question spins again."""
 
     def __init__(self, spinning: Spinning) -> None:
         self._spinning = spinning
@@ -153,12 +152,12 @@ BROKERS = 5
 
 
 def _pass_on(operator: NamedOperator, key: int, events: int, compute: Compute) -> Outcome:
-    """The runner of who does not ask."""
+    """The runner of a broker that never evaluates."""
     return Outcome([], 0)
 
 
 def _placements(spinning: Spinning) -> Mapping[str, Mapping[str, Any]]:
-    """The options of a simulation, by name of the placement; the last is that of Covey's brokers."""
+    """The options of a simulation, by placement; the last is that of Covey's brokers."""
     return {
         "each subscription by itself": {
             "evaluator": lambda: Evaluator(Alone(spinning)),
@@ -185,12 +184,10 @@ class PlacementResult:
 
 
 Delivered = dict[tuple[str, int], list[int]]
-"""The numbers of the events that each subscription of a client got."""
+"""The numbers of the delivered events, by client and subscription."""
 
 
 class _Counts(Observer):
-    """What arrived where."""
-
     def __init__(self) -> None:
         self.to_clients: Delivered = {}
         self.over_links = 0
@@ -205,7 +202,7 @@ class _Counts(Observer):
 
 
 def measure_placements(plan: OperatorsPlan, progress: Progress) -> list[PlacementResult]:
-    """Publish the same events under every placement. `CoveyError` if one delivers other events."""
+    """Publish the same events under every placement. `CoveyError` if deliveries differ."""
     chains = Overlapping(plan.subscriptions, plan.calls, 1.0, matching=plan.matching).chains(plan.seed)
     events = plan.events * plan.rounds
     spinning = Spinning(draw_truths(chains, events, plan.seed), plan.cost_us)
@@ -267,7 +264,7 @@ Mask = npt.NDArray[np.bool_]
 
 ALONE, GATED = "operators only", "gated"
 _WARM_UP = 1
-"""Rounds before those that are measured, from which engines learn selectivities."""
+"""Rounds before the measured ones, from which engines learn selectivities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +287,12 @@ class _Case:
     strategy: str
     engine: Engine
     rounds: list[tuple[float, int, int, int]] = field(default_factory=list)
-    """Of each round the ms, evaluations, calls and matches."""
+    """Per round: ms, evaluations, calls and matches."""
 
 
 def measure_operators(plan: OperatorsPlan, progress: Progress) -> list[OperatorsResult]:
-    """Match the same batches with every strategy, without and with a gate.
-
-    Raises `CoveyError` if an engine answers wrongly.
-    """
+    """Match the same batches with every strategy, without and with a gate. `CoveyError` for a wrong
+    answer."""
     chains = Overlapping(plan.subscriptions, plan.calls, 1.0, matching=plan.matching).chains(plan.seed)
     total = _WARM_UP + plan.rounds
     truths = draw_truths(chains, plan.events * total, plan.seed)

@@ -1,9 +1,7 @@
-"""`pauses`: how long the calls of an engine take while its subscriptions change.
-
-The subscriptions of a workload are loaded at once. Then come rounds of four calls, each of which is timed:
-`update_many` of some subscriptions, `remove_many` of some, `match` of one event with its ids, and `add_many`
-of those removed. An engine that rearranges itself in one go has long calls; percentiles show them.
-"""
+"""`pauses`: how long an engine's calls take while its subscriptions change. After a workload's subscriptions
+are loaded, each round times four calls: `update_many` of some, `remove_many` of some, `match` of one event
+with its ids, and `add_many` of those removed. Percentiles show the long calls of an engine that rearranges
+itself at once."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from covey.sim.workload import WORKLOADS, Workload
 
 CALLS = ("match", "update", "remove", "add")
 _SHOWN = 64
-"""Progress is shown so many times."""
+"""Times that progress is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class PauseResult:
     times_ns: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in CALLS})
 
     def percentile_ms(self, call: str, percentile: float) -> float:
-        """The time that so many percent of these calls stay within, in ms."""
+        """In ms."""
         times = self.times_ns[call]
         return float(np.percentile(times, percentile, method="higher")) / 1e6 if times else 0.0
 
@@ -70,7 +68,6 @@ class PauseResult:
         return {name: round(self.percentile_ms(call, p), 3) for name, p in wanted.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "workload": self.workload,
             "subscriptions": self.subscriptions,

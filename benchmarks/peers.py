@@ -2,10 +2,10 @@
 
     publisher -> server -> reader
 
-One server each, as it is installed here; publisher and reader share a process, and use the system's Python
-client. Every event is wanted: by `firm == "IBM"` in Covey, elsewhere by a subject or topic. Rounds go through
-all systems, and the medians are shown. At the end the reader goes away, events are published and confirmed,
-the server is killed with SIGKILL and started again, and the reader comes back.
+One server each, as installed here; publisher and reader share a process, and use the system's Python
+client. Every event matches: by `firm == "IBM"` in Covey, elsewhere by a subject or topic. Rounds go
+through all systems; figures are medians. At the end the reader goes away, events are published and
+confirmed, the server is killed with SIGKILL and started again, and the reader comes back.
 """
 
 from __future__ import annotations
@@ -63,10 +63,8 @@ class PeerPlan:
 
 @dataclass(slots=True)
 class PeerResult:
-    """Medians of all rounds; times in ms, as (p50, p99). `lost` and `repeated` are of the `away` events that
-    were confirmed while the reader was away, before the server was killed; None if the reader could not
-    come back within 30 s.
-    """
+    """Medians of all rounds; times in ms, as (p50, p99). `lost` and `repeated` are of the `away` confirmed
+    events before the server was killed; None if the reader could not come back within 30 s."""
 
     label: str
     version: str
@@ -80,9 +78,8 @@ class PeerResult:
 
 
 def found(programs: Sequence[str] = ()) -> list[type[System]]:
-    """Covey and the systems of `programs`, by default those whose server is on the PATH and whose client is
-    installed. `InputError` for one that is not there.
-    """
+    """Covey and the systems of `programs`, by default all whose server and client are installed. `InputError`
+    for a missing one."""
     if not programs:
         return [system for system in DURABLE if not system.missing()]
     chosen = [system for system in DURABLE if system.program in ("covey", *programs)]
@@ -92,7 +89,6 @@ def found(programs: Sequence[str] = ()) -> list[type[System]]:
 
 
 async def measure_peers(plan: PeerPlan, progress: Progress = silent) -> list[PeerResult]:
-    """All systems, in rounds."""
     peers = found(plan.systems)
     results = [PeerResult(peer.label, await _version(peer.program), peer.storing) for peer in peers]
     steps = (plan.rounds + 1) * len(peers)
@@ -118,7 +114,7 @@ async def measure_peers(plan: PeerPlan, progress: Progress = silent) -> list[Pee
 
 
 async def _version(program: str) -> str:
-    """The first number with dots that the server prints as its version."""
+    """The first number with dots in what the server prints as its version."""
     if program == "covey":
         return version("covey")
     flag = {"mosquitto": "-h"}.get(program, "--version")
@@ -178,7 +174,7 @@ async def _round(peer: System, plan: PeerPlan) -> tuple[float, tuple[float, floa
 
 
 async def _killed(peer: System, away: int) -> tuple[int | None, int | None]:
-    """How many of the confirmed events were lost, and how many came again."""
+    """How many confirmed events were lost, and how many came again."""
     arrivals = _Arrivals()
     async with peer.reader(arrivals.take):
         pass
@@ -198,7 +194,7 @@ async def _killed(peer: System, away: int) -> tuple[int | None, int | None]:
 
 
 async def _opened(stack: AsyncExitStack, peer: System, arrivals: _Arrivals) -> bool:
-    """Whether the reader comes back in time. A queue that is recovered may refuse it at first."""
+    """Whether the reader comes back in time. A queue in recovery may refuse it at first."""
     deadline = time.perf_counter() + _BACK_S
     while time.perf_counter() < deadline:
         with suppress(Exception):

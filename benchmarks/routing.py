@@ -1,10 +1,8 @@
-"""`routing`: the cost of SUB, UPD and USUB at a broker with many subscriptions.
-
-One broker core (`Broker.handle`) with the subscriptions of one client and a neighbour that publishes and
-acknowledges every message at once, within the measured time. A workload supplies subscriptions and updates.
-Each poset handles the same messages; one that compares a filter with every other is skipped above
-`scan_limit` filters, and its figures are None. With merging, events of the workload measure the excess.
-"""
+"""`routing`: the cost of SUB, UPD and USUB at a broker with many subscriptions. A broker core
+(`Broker.handle`) has the subscriptions of one client, and a neighbour that publishes and acknowledges every
+message at once, within the measured time. Each poset handles the same messages of a workload; one that
+compares a filter with every other is skipped above `scan_limit` filters. With merging, events measure the
+excess."""
 
 from __future__ import annotations
 
@@ -69,11 +67,9 @@ class RoutingPlan:
 
 @dataclass(frozen=True, slots=True)
 class RoutingResult:
-    """Microseconds of one core per message; `sent` are messages to the neighbour per UPD, `slots` its slots,
-    and `excess` the share of the events matching these slots that no subscription matches.
-
-    The figures of a skipped poset are None.
-    """
+    """Microseconds of one core per message, None for a skipped poset. `sent` are messages to the neighbour
+    per UPD, `slots` its slots, and `excess` the share of the events matching these that no subscription
+    matches."""
 
     workload: Annotated[str, ""]
     filters: int
@@ -89,7 +85,6 @@ class RoutingResult:
 
 
 def measure_routing(plan: RoutingPlan, progress: Progress = silent) -> list[RoutingResult]:
-    """Run all cases of a plan."""
     cases = [
         (WORKLOADS[name], count, poset, merging)
         for name in plan.workload
@@ -197,10 +192,8 @@ class _Edge:
         return self._broker.tables.peers[PUBLISHING].counters.events_unwanted
 
     def time(self, messages: Iterable[Message]) -> list[float]:
-        """Handle messages of the client; microseconds of each, including the neighbour's acknowledgement.
-
-        The clock is this thread's CPU time, to exclude other load.
-        """
+        """Handle messages of the client; microseconds of each, with the neighbour's acknowledgement, by this
+        thread's CPU time, which excludes other load."""
         handle, clock = self._broker.handle, time.thread_time_ns
         times_us: list[float] = []
         for message in messages:

@@ -4,25 +4,19 @@
                   \\     |     /
                    visitors             processes with several clients each
 
-The publisher numbers its events and publishes them at a steady rate, by default half of what the overlay
-sustained in the first seconds. Each process of visitors lives for some seconds; then its clients say goodbye,
-or it is killed (SIGKILL), and sometimes it is stopped before (SIGSTOP), longer or shorter than brokers wait
-for a silent peer. All is drawn from a seed.
+The publisher numbers its events and publishes at a steady rate, by default half of what the overlay
+sustained in the first seconds. A process of visitors lives for some seconds; then its clients say
+goodbye, or it is killed (SIGKILL), sometimes stopped before (SIGSTOP), for less or more than brokers wait
+for a silent peer. It reports the sessions it opened, and events delivered to them repeatedly or out of
+order. All is drawn from a seed.
 
-Judged are the two subscribers of all events: the overlay keeps the order of a publisher, so a number that is
-left out was missed, and one that is not above all before it was repeated. Brokers are sampled: memory,
-descriptors, sessions, tasks of the event loop. Memory is judged by the line through the samples, without
-those of the first fifth of the time, nor of its first 150 s, or half of it, in which bounded caches fill. In
-an hour or more it is *flat* if that rises by less than 1 % an hour; in less time such a slope is within its
-own uncertainty, and it is flat if it rises by less than 5 % from its start to its end. The slope has the
-interval in which it is with 95 %, of the averages of twenty spans of time, since samples that follow each
-other are much alike. At the end, once the leases of killed clients have expired, descriptors, sessions and
-tasks must be as many as before the first visitor.
-
-The visitors of `soak`: a process whose clients come, move, stall and go, until they are to close.
-
-It may be stopped and killed at any time. Once its clients have closed it says how many sessions it opened,
-and how many events were delivered to them repeatedly or out of order.
+The two subscribers of all events are judged: a publisher's order is kept, so a number that is left out
+was missed, and one not above all before was repeated. Memory is judged by the line through the samples,
+without the first fifth of the time, nor its first 150 s, or half of it, in which bounded caches fill. In
+an hour or more it is *flat* if that rises by less than 1 % an hour; in less time, where such a slope is
+within its uncertainty, if it rises by less than 5 % in all. The slope has a 95 % interval, by the
+averages of twenty spans, since successive samples are much alike. After the leases of killed clients,
+descriptors, sessions and tasks must be as many as before.
 """
 
 from __future__ import annotations
@@ -57,11 +51,11 @@ from covey.sim.experiments.processes import BackgroundTasks, Worker, descriptors
 from covey.sim.progress import Progress, silent
 
 STEADY = EventType("Steady", {"number": "int64", "share": "float64"})
-"""Of one publisher, who numbers its events; `share` is uniform in 0 to 1."""
+"""One publisher numbers its events; `share` is uniform in 0 to 1."""
 VISIT = EventType("Visit", {"visitor": "string", "number": "int64"})
 _GOING_S = 40.0
 _POLICIES = tuple(policy.value for policy in SlowConsumer if policy is not SlowConsumer.CONFLATE)
-"""Their event types have no key."""
+"""The event types have no key."""
 
 
 class Visitors:
@@ -79,7 +73,6 @@ class Visitors:
         self._tasks = [asyncio.create_task(self._place()) for _ in range(self._places)]
 
     async def close(self) -> dict[str, Any]:
-        """The clients close."""
         self._going.set()
         _, stuck = await asyncio.wait(self._tasks, timeout=_GOING_S)
         for place in stuck:
@@ -90,7 +83,7 @@ class Visitors:
         return {"sessions": self._sessions, "repeated": self._repeated}
 
     async def stop(self) -> None:
-        """What has not closed ends with the process."""
+        """Nothing: what has not closed ends with the process."""
 
     async def _place(self) -> None:
         while not self._going.is_set():
@@ -129,10 +122,8 @@ class Visitors:
                 newest = max(newest, number)
 
     async def _stall(self, client: Client, policy: str) -> None:
-        """Subscribe to many events, and read none of them for some seconds.
-
-        Under "block" they are fewer than what the broker queues, or the steady rate could not be kept.
-        """
+        """Subscribe to many events, and read none of them for some seconds. Under "block" they are fewer than
+        the broker queues, which would otherwise hold the steady rate."""
         width = 0.01 if policy == SlowConsumer.BLOCK.value else 0.1
         await client.subscribe(STEADY, "share between $low and $high", values=self._range(width))
         await self._pause(self._random.uniform(0.5, 4.0))
@@ -163,7 +154,7 @@ _HOUR_S = 3_600.0
 _FILLING_S = 150.0
 _SPANS = 20
 _STUDENT = 2.1
-"""The 97.5 % quantile of Student's distribution, of 18 degrees of freedom and about."""
+"""The 97.5 % quantile of Student's distribution with about 18 degrees of freedom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +199,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """Of a broker's memory, in per cent of its start per hour: between `low` and `high` with 95 %."""
+    """Of a broker's memory, in per cent of its start per hour; `low` to `high` is the 95 % interval."""
 
     percent_per_hour: float
     low: float
@@ -217,12 +208,12 @@ class Slope:
 
 
 def judged_from(seconds: float) -> float:
-    """When memory is judged from, in a run of so many seconds: what is bounded has filled by then."""
+    """When the judged part of a run begins: bounded memory has filled by then."""
     return max(seconds / 5, min(seconds / 2, _FILLING_S))
 
 
 def slope_of(seconds: npt.NDArray[np.float64], memory: npt.NDArray[np.float64], duration_s: float) -> Slope:
-    """Of at least three samples of a run of so many seconds."""
+    """Of at least three samples of a run of `duration_s`."""
     spans = min(_SPANS, len(seconds))
     times = np.array([part.mean() for part in np.array_split(seconds - seconds[0], spans)])
     sizes = np.array([part.mean() for part in np.array_split(memory, spans)])
@@ -241,7 +232,7 @@ def slope_of(seconds: npt.NDArray[np.float64], memory: npt.NDArray[np.float64], 
 
 @dataclass(slots=True)
 class Arrivals:
-    """What one subscriber of all events got. The number of its next event is `expected`."""
+    """The events of one subscriber to all. `expected` is the number of the next."""
 
     expected: int = 0
     delivered: int = 0
@@ -263,7 +254,7 @@ class Arrivals:
 
 @dataclass(slots=True)
 class SoakResult:
-    """What a run gave. `left` names what a broker has more of than before the first visitor."""
+    """`left` names what a broker has more of than before the first visitor."""
 
     rate: int
     seconds: float = 0.0
@@ -275,7 +266,7 @@ class SoakResult:
     killed: int = 0
     stopped: int = 0
     sessions: int = 0
-    """Those of the processes that were not killed."""
+    """In the processes that were not killed."""
     samples: list[Sample] = field(default_factory=list)
     memory: dict[str, Slope] = field(default_factory=dict)
     flat: bool = True
@@ -290,7 +281,6 @@ class SoakResult:
 
 
 async def measure_soak(plan: SoakPlan, progress: Progress = silent) -> SoakResult:
-    """Start the brokers, keep them under load, and judge."""
     async with AsyncExitStack() as stack:
         progress("starting brokers", 0.0)
         overlay = await stack.enter_async_context(
@@ -308,8 +298,6 @@ async def measure_soak(plan: SoakPlan, progress: Progress = silent) -> SoakResul
 
 
 class _Soak:
-    """The state of a run."""
-
     def __init__(self, plan: SoakPlan, overlay: LocalOverlay, publisher: Client, progress: Progress) -> None:
         self._plan = plan
         self._overlay = overlay
@@ -388,7 +376,8 @@ class _Soak:
             await asyncio.sleep(_TURN_S)
 
     async def _arrived(self) -> None:
-        """Until all subscribers have the newest event. Raises `CoveyError` after a minute without one."""
+        """Wait until all subscribers have the newest event. `CoveyError` after a minute without an
+        arrival."""
         newest, since = -1, time.monotonic()
         while (least := min(arrivals.expected for arrivals in self._arrivals)) < self._published:
             if least != newest:

@@ -1,10 +1,8 @@
 """`match` beside joins of Spark: quotes of bokeh against filters with a range of prices and of volumes.
-
-Two forms of the same filters. "ranges" name no firm, so Spark has to compare every quote with every filter: a
-cross join. "firm and ranges" have an equality, which Spark makes a hash join of. Spark may use its optimising
-compiler. Each is run twice; the first run includes what happens once: filters that are shipped and loaded, or
-code that is compiled. Invariant: every system finds the same number of pairs.
-"""
+"ranges" name no firm, so Spark compares every quote with every filter, a cross join; "firm and ranges" have
+an equality, so Spark does a hash join, with its optimising compiler where it likes. The first of two runs
+includes one-time work: shipped and loaded filters, or compiled code. Invariant: every system finds the same
+number of pairs."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ from covey.spark.matching import match
 _RANGES = "price between $low and $high and volume between $least and $most"
 _FORMS = {"ranges": (_RANGES, "cross join"), "firm and ranges": (f"firm == $of and {_RANGES}", "hash join")}
 _WIDTH = 0.001
-"""A range of prices is so wide, relative to its price; one of volumes has half of all quotes in it."""
+"""The width of a range of prices, relative to its price; a range of volumes contains half of all quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class SparkResult:
     first_s: Annotated[float, "first run s"]
     again_s: Annotated[float, "second run s"]
     cpu_s: Annotated[float, "CPU s"]
-    """Of the second run, over all processes of a local master: other load on the machine changes it least."""
+    """Of the second run, over all processes of a local master; the figure least affected by other load."""
     events_per_s: Annotated[float, "events/s"]
 
 
@@ -101,7 +99,7 @@ def _measure_all(session: SparkSession, plan: SparkPlan, progress: Progress) -> 
 
 
 def _events(session: SparkSession, quotes: pa.RecordBatch, count: int) -> DataFrame:
-    """So many quotes, the same again and again, in memory."""
+    """So many quotes, repeated, in memory."""
     rows = np.arange(count) % quotes.num_rows
     frame = session.createDataFrame(pa.Table.from_batches([quotes]).take(pa.array(rows)))
     frame = frame.repartition(session.sparkContext.defaultParallelism).cache()
@@ -110,7 +108,7 @@ def _events(session: SparkSession, quotes: pa.RecordBatch, count: int) -> DataFr
 
 
 def _values(quotes: pa.RecordBatch, count: int, seed: int) -> pa.Table:
-    """Each filter is about a quote."""
+    """The values of filters, each around a quote."""
     random = np.random.default_rng(seed)
     chosen = quotes.take(pa.array(random.integers(0, quotes.num_rows, count)))
     price = chosen.column("price").to_numpy()
@@ -154,7 +152,7 @@ def _measured(form: str, system: str, filters: int, events: int, run: Callable[[
 
 
 def _cpu_ns() -> int:
-    """The processor time of this process and of all that it or they have started; 0 without /proc."""
+    """The processor time of this process and all its descendants; 0 without /proc."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

