@@ -128,10 +128,10 @@ class FaultPlan:
 
 @dataclass(frozen=True, slots=True)
 class FaultResult:
-    """One fault. Seconds: from its begin until all other ends of the connections
-    have noticed (None: not before its end); from its end (the start of the process) until the first event
-    arrives that was published after it, and until events arrive within 0.2 s of their time again. Events are
-    those published since the fault before, and of these lost, repeated, and out of order."""
+    """One fault. Seconds: from its begin until all other ends of the connections have noticed (None: not
+    before its end); from its end (the start of the process) until the first event arrives that was published
+    after it, and until events arrive within 0.2 s of their time again. Events: published since the fault
+    before, and of these lost, repeated, and out of order."""
 
     fault: str
     place: str

@@ -1,8 +1,7 @@
 """What benchmarks share: commands from plans, a steady rate, arrivals at a subscription.
 
 A benchmark is a module with a plan, a measurement of it, and a way to show the results. The plan is a
-dataclass;
-its fields with `Annotated` are the command's options, and its docstring is the help::
+dataclass; its fields with `Annotated` are the command's options, and its docstring is the help::
 
     @dataclass(frozen=True, slots=True)
     class Plan:
