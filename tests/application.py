@@ -1,8 +1,5 @@
-"""A small application of Covey, as its users write them: type-checked and run beside the wheel
-(`test_wheel.py`).
-
-    python tests/application.py localhost:7001
-"""
+"""A small application of Covey, type-checked and run beside the wheel (`test_wheel.py`):
+`python tests/application.py localhost:7001`."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ PRICES = (11.0, 9.5, 9.7, 9.0)
 
 
 async def lows(quotes: Subscription) -> list[float]:
-    """Follows a price down: each low that is bought is the new limit."""
+    """Follow a price down: each low that is bought is the new limit."""
     bought: list[float] = []
     async for event in quotes:
         bought.append(float(event["price"]))

@@ -1,6 +1,5 @@
-"""Settings of all tests: no test fails on a slow machine, kernels check the types of their arguments,
-messages are immutable, and random tests draw from a seed that every run prints (`draws`).
-"""
+"""Settings of all tests: slow machines fail none, kernels check argument types, messages are immutable, and
+random tests draw from a seed that every run prints (`draws`)."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +23,8 @@ check_types()
 
 
 def set_once(message: object, name: str, value: object) -> None:
-    """`__setattr__` of messages: they are no frozen dataclasses, for what that costs (`messages.message`)."""
+    """`__setattr__` of messages, which are no frozen dataclasses, because those cost more
+    (`messages.message`)."""
     if hasattr(message, name):
         raise AttributeError(f"{name} of {message!r} becomes {value!r}: expected a message not to change")
     object.__setattr__(message, name, value)
@@ -36,7 +36,7 @@ for kind in (*get_args(Message), *get_args(Action)):
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels() -> None:
-    """Each worker loads the kernels once, so that no test depends on when a background thread has done so."""
+    """Each worker loads the kernels once, so that no test depends on a background thread's timing."""
     compile_kernels()
 
 
@@ -63,9 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark the tests of Hypothesis as random, keep tests that share a fixture on one worker, and leave the
-    thorough ones to `make test-all`.
-    """
+    """Mark Hypothesis tests as random, keep tests that share a fixture on one worker, and leave the thorough
+    ones to `make test-all`."""
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("random")

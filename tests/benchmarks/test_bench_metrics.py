@@ -1,4 +1,4 @@
-"""`python -m benchmarks metrics`: a run is multiplied, and every count of its metrics with it."""
+"""`python -m benchmarks metrics`: counts of metrics grow with a multiplied run."""
 
 from pathlib import Path
 

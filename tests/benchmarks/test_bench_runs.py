@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: a short run of each, whose figures add up, and one line for each mistake."""
+"""`python -m benchmarks`: a short run of each, whose figures add up, and one line per mistake."""
 
 import asyncio
 import json
@@ -193,7 +193,7 @@ def test_systems_that_are_not_there_are_left_out_and_refused_by_name(
 
 @pytest.mark.usefixtures("local_brokers")
 def test_parametric_updates_miss_repeat_and_hand_out_nothing_stale() -> None:
-    # Events are expected while no change is under way, so changes are far apart even for a loaded machine.
+    # Events are expected while no change is in progress, so changes are far apart even on a loaded machine.
     plan = ChangePlan(("parametric",), ("both", "disjoint"), (300,), (10,), 1.0)
     both, disjoint = results = asyncio.run(measure_changes(plan))
     assert [(r.missed, r.duplicate, r.stale) for r in results] == [(0, 0, 0)] * 2
@@ -219,7 +219,7 @@ def test_what_is_counted_against_a_bound_is_what_is_held(capsys: pytest.CaptureF
         if "sessions" in result["filled_by"]:
             continue  # most of it are the connections of these
         assert result["configured"] // 2 < result["counted"] < result["configured"] * 1.1, result
-        # a table of keys joins its batches and has them twice for a moment; then it counts three quarters
+        # A table of keys joins its batches and has them twice for a moment: it counts three quarters then.
         often = 3 if result["bound"] == "max_key_bytes" else 1.3
         assert result["held"] < often * result["configured"] + fixed_bytes, result
         assert result["held"] > result["counted"] // 2, result

@@ -1,4 +1,4 @@
-"""`benchmarks soak`: its judgement. It runs itself, for minutes, beside the tests of `make test-all`."""
+"""`benchmarks soak`: its verdicts. The run itself takes minutes, beside the tests of `make test-all`."""
 
 import numpy as np
 import pytest

@@ -21,7 +21,6 @@ READING = EventType(
 
 
 def document() -> dict[str, Any]:
-    """A mapping without a mistake."""
     return {
         "name": "plant",
         "mqtt": {"address": "localhost:1883"},
@@ -48,7 +47,7 @@ def write(folder: Path, content: object) -> Path:
 ABSENT = "is not there"
 ADDRESS = 'expected "host:port"'
 MISTAKES: list[tuple[str, object, str]] = [
-    # place, value there, and how the sentence goes on behind the place, or behind "PLACE is VALUE: "
+    # place, its value, and the sentence behind the place, or behind "PLACE is VALUE: "
     ("name", ABSENT, " is missing"),
     ("name", "", "expected 1 to 200 printable characters"),
     ("broker", "x", " is unknown: expected one of name, mqtt, event_types, to_covey, to_mqtt"),

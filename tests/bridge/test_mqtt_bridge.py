@@ -1,4 +1,4 @@
-"""The bridge between Covey and a real mosquitto: both ways, mistakes of peers, and one side that is away."""
+"""The bridge between Covey and a real mosquitto: both directions, peers' mistakes, and an absent side."""
 
 import asyncio
 import json
@@ -57,7 +57,6 @@ def mapping(port: int, *, out: str = ALARMS, qos: int = 1, name: str = "bridge")
 
 @asynccontextmanager
 async def peer(server: Mosquitto | Proxy, *topics: str, **options: Any) -> AsyncIterator[aiomqtt.Client]:
-    """A client of mosquitto with subscriptions."""
     version = aiomqtt.ProtocolVersion.V5
     async with aiomqtt.Client("127.0.0.1", server.port, protocol=version, **options) as client:
         client.pending_calls_threshold = 1_000
@@ -82,8 +81,6 @@ async def messages(client: aiomqtt.Client, count: int) -> list[tuple[str, Any]]:
 
 @dataclass
 class Site:
-    """A mosquitto with a client, and an overlay with a client at its last broker."""
-
     folder: Path
     server: Mosquitto
     overlay: Brokers
@@ -93,7 +90,7 @@ class Site:
     def bridge(
         self, text: str = "", broker: str = "b1", **changes: Any
     ) -> AbstractAsyncContextManager[Counts]:
-        """A bridge of a mapping, by default one with these changes; the broker has a name or an address."""
+        """A bridge of a mapping, by default one with `changes`; `broker` is a name or an address."""
         address = broker if ":" in broker else self.overlay.address(broker)
         file = self.folder / f"{changes.get('name', 'bridge')}.yaml"
         return bridge(file, address, text or mapping(self.server.port, **changes))
@@ -101,7 +98,7 @@ class Site:
 
 @asynccontextmanager
 async def site(folder: Path, *topics: str, **overlay: Any) -> AsyncIterator[Site]:
-    """With the topics that the client of mosquitto subscribes to, and the options of the overlay."""
+    """`topics`: subscriptions of mosquitto's client; `overlay`: options of the overlay."""
     async with (
         Mosquitto(folder) as server,
         Brokers(**overlay) as brokers,
@@ -112,7 +109,7 @@ async def site(folder: Path, *topics: str, **overlay: Any) -> AsyncIterator[Site
 
 
 def of_overlapping_rules(server: Mosquitto) -> str:
-    """A mapping with a second rule, whose topics are also those of the first."""
+    """A second rule's topics overlap the first rule's."""
     further = '  - {topic: "plant/#", event_type: Level, attributes: {sensor: topic.2}}\n'
     text = mapping(server.port, out=further)
     return text.replace("event_types:", "event_types:\n  Level: {sensor: string}")
@@ -187,7 +184,7 @@ async def test_what_makes_no_sense_is_counted_and_costs_nobody_else_a_message(
 
 @on_a_loop
 async def test_a_rule_has_a_message_that_makes_no_sense_to_another(tmp_path: Path) -> None:
-    """Their topics overlap, so mosquitto sends a message for each: a copy is for its own rule alone."""
+    """Topics overlap, so mosquitto sends each rule a copy of its own."""
     async with site(tmp_path) as at:
         async with at.bridge(of_overlapping_rules(at.server)) as counts:
             levels = await at.client.subscribe("Level", "")
@@ -201,7 +198,8 @@ async def test_a_rule_has_a_message_that_makes_no_sense_to_another(tmp_path: Pat
 
 @on_a_loop
 async def test_what_was_kept_for_overlapping_rules_comes_once_for_each(tmp_path: Path) -> None:
-    """Mosquitto sends it behind the answer to the connection, before the bridge has subscribed again."""
+    """Mosquitto sends messages behind the answer to the connection, before the bridge has subscribed
+    again."""
     async with site(tmp_path) as at:
         text = of_overlapping_rules(at.server)
         async with at.bridge(text):
@@ -218,7 +216,7 @@ async def test_what_was_kept_for_overlapping_rules_comes_once_for_each(tmp_path:
 
 @on_a_loop
 async def test_nothing_goes_in_circles(tmp_path: Path) -> None:
-    """Two bridges that mirror the same topics, which a third publisher sees as well."""
+    """Two bridges mirror the same topics; a third publisher is between."""
     async with site(tmp_path, "plant/#", links=[("b1", "b2")]) as at:
         async with at.bridge(out=MIRROR) as first, at.bridge(broker="b2", out=MIRROR, name="other") as second:
             await at.client.advertise(READING)
@@ -250,7 +248,7 @@ async def test_two_bridges_may_share_a_subscription(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_mosquitto_restarts_under_load(tmp_path: Path) -> None:
-    """Once with what it stores, and once killed, both ways: nothing of QoS 1 is lost that was promised."""
+    """After a regular restart and a kill, both ways, nothing confirmed of QoS 1 is lost."""
     total = 300
     async with Brokers() as overlay, Client(overlay.address("b1")) as client:
         server = Mosquitto(tmp_path)
@@ -265,7 +263,7 @@ async def test_mosquitto_restarts_under_load(tmp_path: Path) -> None:
                     numbers.update(row["number"] for row in batch)
 
             async def load() -> None:
-                """Publishes again what mosquitto has not acknowledged."""
+                """Publish again what mosquitto has not acknowledged."""
                 left = [*range(total)]
                 while left:
                     try:
@@ -302,7 +300,7 @@ async def test_mosquitto_restarts_under_load(tmp_path: Path) -> None:
 async def test_a_message_is_acknowledged_once_covey_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The overlay takes nothing, and the bridge ends at once: another one gets what mosquitto has kept."""
+    """The overlay accepts nothing, and the bridge ends: another bridge gets what mosquitto has retained."""
     monkeypatch.setattr(mqtt_session, "GRACE_S", 0.0)
     async with site(tmp_path) as at:
         readings = await at.client.subscribe(READING, "")
@@ -355,7 +353,7 @@ async def test_messages_of_qos_1_beyond_the_bound_come_again(
 
 
 class OpenConnection:
-    """A connection to an MQTT broker that lasts, and brings what the test lets arrive."""
+    """A connection to an MQTT broker that lasts, and delivers what the test lets through."""
 
     def __init__(self, arrived: Callable[[Incoming], None]) -> None:
         self._arrived = arrived

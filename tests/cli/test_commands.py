@@ -45,7 +45,6 @@ def inspect(address: str) -> dict[str, Any]:
 
 
 def until_published(address: str) -> None:
-    """Wait until a broker has an advertisement of Quote."""
     eventually(lambda: inspect(address)["core"]["types"].get("Quote", {}).get("publishers"))
 
 
@@ -294,7 +293,7 @@ def test_refused_rows_of_a_file_are_named_and_counted(
 
 @pytest.mark.thorough
 def test_gapless_updates_reach_the_publishers_broker_even_if_covered(tmp_path: Path) -> None:
-    """A plain update that another filter covers sends nothing to other brokers; a gapless one does."""
+    """A covered plain update sends nothing to other brokers; a gapless one does."""
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
 
     def updates() -> int:
@@ -487,7 +486,7 @@ REASON = "covey: broker localhost:1: UNAVAILABLE: no broker answers at localhost
     ("words", "error"), [(["--help"], ""), (["health", "--broker", "localhost:1"], REASON)]
 )
 def test_help_and_health_load_nothing_heavy(words: list[str], error: str) -> None:
-    """Five containers of a machine run `health` every ten seconds."""
+    """Containers run `health` every ten seconds."""
     script = (
         "import sys; from covey.cli.main import main\n"
         f"try: main({words})\n"

@@ -1,4 +1,4 @@
-"""`covey gateway`: what it says and how it ends; and what it and `covey bridge` need."""
+"""`covey gateway`: its output and its end; the packages that it and `covey bridge` need."""
 
 import json
 import signal

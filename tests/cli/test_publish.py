@@ -1,4 +1,4 @@
-"""Events from standard input: a closed client, and invalid lines; and lists in CSV files."""
+"""Events from standard input, with a closed client and invalid lines; lists in CSV files."""
 
 import asyncio
 import re
@@ -25,8 +25,6 @@ def test_rates_that_are_none(rate: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 class ClosedClient:
-    """A client whose broker has rejected it."""
-
     async def publish(self, type_name: str, values: object, /, *, confirm: bool) -> None:
         raise ConnectError("a client of this name is here already")
 
@@ -56,7 +54,7 @@ def test_deeply_nested_json_is_refused_like_other_invalid_lines(
 def test_bytes_that_are_no_utf8_are_refused_like_other_invalid_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They ended the input, in silence, with all lines that were read with them."""
+    """They once ended the input silently, with all lines read in the same block."""
     tag = EventType("Tag", {"name": "string"})
     published: list[object] = []
 
@@ -73,7 +71,7 @@ def test_bytes_that_are_no_utf8_are_refused_like_other_invalid_lines(
 
 
 def csv_rows(file: Path, text: str) -> list[dict[str, object]]:
-    """The events that are published of a CSV file with this text."""
+    """The events published from a CSV file with this text."""
     photo = EventType("Photo", {"tags": "list<string>", "time": "timestamp", "bytes": "int64"})
     published: list[dict[str, object]] = []
 

@@ -1,4 +1,4 @@
-"""`covey subscribe`: values of variables from words, and what it prints of operators."""
+"""`covey subscribe`: values of variables from words, and output about operators."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The queue of one browser: bounds, policies, and what a new connection gets again."""
+"""The queue of one browser: bounds, policies, and repetition on a new connection."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def test_policies(policy: Overflow, left: list[int]) -> None:
 
 @on_a_loop
 async def test_bounds_are_of_bytes() -> None:
-    """Text may have several for each character, in memory and on its way."""
+    """A character of text may have several bytes."""
     queue = BrowserQueue(Overflow.DROP_OLDEST, LIMITS, acknowledges=False)
     for number in range(100):
         queue.put(Frame("\u20ac" * 10, 1, "Quote", float(number)))
@@ -72,7 +72,7 @@ async def test_the_window_waits_for_acknowledgements() -> None:
 @given(st.data())
 @on_a_loop
 async def test_connections_that_break_lose_and_repeat_nothing(data: st.DataObject) -> None:
-    """A browser that acknowledges gets every event once and in order, or in a gap, whatever breaks when."""
+    """A browser that acknowledges gets every event once and in order, or in a gap."""
     policy = data.draw(st.sampled_from([Overflow.DROP_OLDEST, Overflow.DROP_NEWEST, Overflow.BLOCK]))
     acknowledges = data.draw(st.booleans())
     queue = BrowserQueue(policy, LIMITS, acknowledges=acknowledges)

@@ -1,4 +1,4 @@
-"""Sessions of browsers, with a broker's client that is made by hand."""
+"""Sessions of browsers over stubs of a broker's client."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ MANY = 5_000
 
 
 class Views:
-    """An upstream whose views say nothing; the first `ending` of them end behind many changes."""
+    """An upstream of silent views; the first `ending` of them end behind many changes."""
 
     blocks = False
 
@@ -78,7 +78,7 @@ async def answered(session: Session) -> dict[str, Any]:
 
 
 class Subscriptions(Views):
-    """An upstream whose subscriptions are delivered what the test delivers."""
+    """An upstream that delivers the test's events to subscriptions."""
 
     async def key_of(self, _: str) -> str | None:
         return SHIP.key
@@ -88,7 +88,7 @@ class Subscriptions(Views):
 
 
 async def at_a_rate(rate: float) -> Session:
-    """A session whose subscription 1 has this rate, and has been answered."""
+    """A session with a subscription 1 of this rate, whose answer has been taken."""
     session = session_of(Subscriptions(), Limits())
     await session.handle(Subscribe(request=1, subscription=1, type="Ship", max_rate=rate))
     assert (await answered(session))["kind"] == "answer"
@@ -101,7 +101,7 @@ def deliver(session: Session, x: int) -> None:
 
 
 async def event_of(session: Session) -> int:
-    """The next event, behind gaps of those that it supersedes."""
+    """The next event, behind gaps of superseded events."""
     while (message := await answered(session))["kind"] == "gap":
         assert message["cause"] == "conflated"
     (event,) = message["events"]
@@ -173,7 +173,7 @@ async def test_nothing_of_a_view_comes_behind_its_end() -> None:
 
 
 class Waiting(Views):
-    """An upstream that opens views when it is let."""
+    """An upstream that opens views on command."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class Waiting(Views):
 
 @on_a_loop
 async def test_a_connection_that_breaks_before_a_request_has_begun() -> None:
-    """Nothing of it has happened, so the browser sends it again."""
+    """The request had no effect, so the browser sends it again."""
     upstream = Waiting()
     session = session_of(upstream, Limits(max_requests=1))
     await session.handle(View(request=1, subscription=1, type="Ship"))
@@ -209,7 +209,7 @@ async def test_a_connection_that_breaks_before_a_request_has_begun() -> None:
 
 
 class Held(Views):
-    """An upstream that counts the views and subscriptions that nobody has ended."""
+    """An upstream that counts unended views and subscriptions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,8 +257,6 @@ async def test_a_session_that_ends_while_it_unsubscribes_leaves_nothing(
 
 
 class Told(Subscriber):
-    """What an upstream calls of a session."""
-
     def __init__(self) -> None:
         self.ended: list[int] = []
         self.delivered = 0
@@ -321,7 +319,7 @@ async def test_what_comes_early_is_bounded_while_others_always_subscribe(
 async def test_a_number_that_is_used_again_before_its_unsubscribe_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The end of the old one, which comes meanwhile, is not that of the new one; nor are its events."""
+    """Neither the old subscription's end, nor its events, which come meanwhile, are the new one's."""
     client = BrokerClient(BATCH)
     monkeypatch.setattr(upstreams, "Client", lambda *_, **__: client)
     upstream = Upstream(Access("localhost:1"), block=False)

@@ -1,4 +1,4 @@
-"""Browsers with tokens: the broker decides what they may do, and the end of a token is told before it."""
+"""Browsers with tokens: the broker decides on rights, and a notice precedes a token's end."""
 
 from typing import Any
 

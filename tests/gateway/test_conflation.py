@@ -1,4 +1,4 @@
-"""The newest only: `overflow` conflate, and the maximal rate of a subscription."""
+"""`overflow` conflate, and the maximal rate of a subscription."""
 
 import importlib
 import json
@@ -50,7 +50,7 @@ class Text(str):
 
 @on_a_loop
 async def test_what_is_kept_no_more_keeps_neither_text_nor_keys() -> None:
-    """Of up to 10,000 frames, for the gaps of a stream of events."""
+    """A stream's gaps need up to 10,000 frames."""
     queue, kept = BrowserQueue(Overflow.CONFLATE, Limits(window_bytes=1), acknowledges=False), []
     for number in range(3):
         each = frame(number, [str(number)])
@@ -132,7 +132,7 @@ async def test_keys_that_nearly_fill_a_queue_are_not_looked_for_with_every_frame
 
 
 def test_keys_of_another_kind_are_other_keys() -> None:
-    """A type that is forgotten and declared again, while its frames wait."""
+    """The type is dropped and declared again while its frames wait."""
     other = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
     rows = [{"id": 7, "x": 1}, {"id": 8, "x": 2}]
     batch = EventBatch.from_pylist(other, rows, publisher="p", first_sequence=1)
@@ -147,7 +147,7 @@ arrivals_of = st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abc")), max_s
 
 @given(arrivals_of, st.sampled_from([2.0, 10.0]))
 def test_a_key_has_no_more_than_its_rate(arrivals: list[tuple[float, str]], rate: float) -> None:
-    """With the clock of the test: every event leaves, or is superseded, within the pause."""
+    """By the test's clock, every event leaves, or is superseded, within the pause."""
     gate, now, left, lost, came = rate_gate(rate), 0.0, [], 0, []
     for number, (wait, key) in enumerate(arrivals):
         until = now + wait

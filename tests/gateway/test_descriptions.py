@@ -1,4 +1,4 @@
-"""OpenAPI and AsyncAPI say what the gateway does, since both are made of its own tables."""
+"""OpenAPI and AsyncAPI agree with the gateway."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Frames of batches: every value of every kind, encoded once for all browsers that get the same events."""
+"""Frames of batches: values of every kind, encoded once for all browsers with the same events."""
 
 import json
 import math

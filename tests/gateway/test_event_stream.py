@@ -1,4 +1,4 @@
-"""Server-sent events: what a browser's EventSource gets, and from where it goes on."""
+"""Server-sent events: what an EventSource receives, and where it resumes."""
 
 import json
 
@@ -85,7 +85,7 @@ async def test_a_stream_begins_anew_behind_the_end_of_its_lease() -> None:
 
 @on_a_loop
 async def test_an_event_source_tries_again_while_the_broker_is_away() -> None:
-    """Behind an HTTP error it would not; who asks for no stream gets one."""
+    """An EventSource reconnects after no HTTP error, so it gets a stream."""
     (port,) = free_ports(1)
     async with gateway_to(f"127.0.0.1:{port}", limits=with_short(Limits(), timeout_s=0.2)) as address:
         source = EventSource(address, "/events/Quote")

@@ -1,5 +1,3 @@
-"""What Prometheus reads of a gateway."""
-
 import asyncio
 import re
 import urllib.request

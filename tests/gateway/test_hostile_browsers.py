@@ -1,4 +1,4 @@
-"""What hostile browsers send: one clear message each, bounded memory, and everybody else goes on."""
+"""Hostile browsers: one clear message each, bounded memory, and no effect on others."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ STATUSES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_D
 
 @asynccontextmanager
 async def everybody_else(limits: Limits | None = None, **options: object) -> AsyncIterator[str]:
-    """A gateway's address; at the end another browser of it still gets events."""
+    """A gateway's address; at the end another of its browsers still gets events."""
     async with (
         served(QUOTE, limits=limits, publish=["Q*"], **options) as (exchange, address),
         Browser(address) as other,
@@ -104,9 +104,8 @@ async def test_a_message_of_100_mb_ends_its_connection_before_it_is_read() -> No
 
 @on_a_loop
 async def test_a_message_that_is_too_large_costs_no_session_where_the_server_has_no_bound() -> None:
-    """Mounted, a gateway has the whole message. What it says then must not count: no other connection has
-    the number.
-    """
+    """The mounted gateway gets the whole message. Its error must have no number, which the next connection
+    would give to another message."""
     async with Brokers(event_types=(QUOTE,)) as overlay:
         app = application(overlay.address("b1"))
         async with page_of(app) as address, Browser(address) as browser:
@@ -122,7 +121,8 @@ async def test_a_message_that_is_too_large_costs_no_session_where_the_server_has
 
 @on_a_loop
 async def test_who_acknowledges_behind_many_requests_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gateway reads no more while many answers wait, and these wait for what it would read next."""
+    """The gateway stops reading while many answers wait; these wait for the acknowledgement that it would
+    read next."""
     monkeypatch.setattr(browser_queue, "_MOST_CONTROL", 100)
     limits = Limits(window_bytes=2_000, max_messages_per_s=100_000)
     async with served(QUOTE, limits=limits) as (_, address), Browser(address) as browser:
@@ -196,7 +196,7 @@ async def test_bounds_of_one_browser() -> None:
 @pytest.mark.thorough
 @on_a_loop
 async def test_a_browser_that_sends_and_never_reads_is_read_no_more() -> None:
-    """Errors are answers that are not dropped, so who causes many has to read them."""
+    """Errors are answers that are never dropped, so their sender has to read them."""
     limits = Limits(max_messages_per_s=1_000_000, window_bytes=1_000)
     async with everybody_else(limits) as address, Browser(address) as browser:
         sent = 0
@@ -253,7 +253,7 @@ def test_the_names_of_a_gateway() -> None:
 
 @on_a_loop
 async def test_pages_whose_name_was_made_that_of_this_machine() -> None:
-    """The origin of such a page is the host that it names."""
+    """DNS rebinding: the origin of such a page is the host that it names."""
     async with everybody_else(hosts=hosts_of("127.0.0.1:8080", ("App.example",))) as address:
         port = address.rpartition(":")[2]
         for host in (f"localhost:{port}", f"[::1]:{port}", "APP.example", f"app.example:{port}"):
@@ -274,7 +274,7 @@ UPGRADE = (
 
 
 async def reply(address: str, host: str, path: str, *headers: str) -> str:
-    """What comes until the end, or until a WebSocket is open."""
+    """The bytes until the end, or until a WebSocket is open."""
     name, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(name, int(port))
     lines = (f"GET {path} HTTP/1.1", f"Host: {host}", *(headers or ("Connection: close",)), "", "")
@@ -293,7 +293,7 @@ async def test_a_broker_that_is_away() -> None:
         gateway_to("127.0.0.1:1", limits=Limits(timeout_s=1)) as address,
         AsyncExitStack() as stack,
     ):
-        # All of them share one attempt: by turns the last would wait for all the others'.
+        # All share one attempt: in turns the last would wait for all others.
         sockets = [await stack.enter_async_context(connect(f"ws://{address}/socket")) for _ in range(20)]
         with counted_attempts() as attempts:
             for socket in sockets:
@@ -322,7 +322,7 @@ FIRST: list[tuple[str | bytes | dict[str, object], str, str]] = [
     ({"kind": "hello", "token": "a\nb"}, NO_TOKEN, "the token is no printable ASCII text"),
     ({"kind": "hello", "token": "\u00fc"}, NO_TOKEN, "the token is no printable ASCII text"),
     ({"kind": "hello", "token": ""}, NO_TOKEN, "the token is empty"),
-    # which would end the connection to the broker by its header block
+    # Its header block would end the connection to the broker.
     ({"kind": "hello", "token": "x" * 60_000}, NO_TOKEN, "the token has 60000 bytes: expected at most 8192"),
 ]
 

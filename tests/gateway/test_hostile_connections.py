@@ -1,4 +1,4 @@
-"""Peers that speak below the messages: connections, handshakes and frames that would cost without an end."""
+"""Peers hostile below the messages: endless connections, handshakes and frames."""
 
 import asyncio
 import json
@@ -44,12 +44,12 @@ async def upgraded(address: str) -> Streams:
 
 
 def frame(opcode: int, data: bytes, *, final: bool = True) -> bytes:
-    """Of at most 125 bytes, masked with zeros."""
+    """A frame of at most 125 bytes, masked with zeros."""
     return bytes([final << 7 | opcode, 0x80 | len(data)]) + bytes(4) + data
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What still comes until the gateway ends the connection."""
+    """The bytes until the gateway ends the connection."""
     try:
         return await asyncio.wait_for(reader.read(), 60)
     except ConnectionError:
@@ -58,7 +58,7 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 @contextmanager
 def soon(*names: str) -> Iterator[None]:
-    """Bounds of seconds that are over at once; only for connections that do not keep them."""
+    """Shorten these bounds to fractions of a second, for connections that exceed them."""
     with pytest.MonkeyPatch.context() as patch:
         for name in names:
             patch.setattr(protocols, name, 0.2)
@@ -116,7 +116,7 @@ async def test_handshakes_of_tls_are_counted_and_end() -> None:
 
 
 async def held_open(address: str, tls: ssl.SSLContext) -> ClientConnection:
-    """A connection; where those before are not gone yet, it is tried again."""
+    """A connection; retried while earlier ones are still counted."""
     while True:
         with suppress(InvalidStatus):
             return await connect(f"wss://{address}/socket", ssl=tls)
@@ -152,7 +152,7 @@ async def test_frames_that_are_no_messages_are_bounded() -> None:
 
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> list[protocols.WebSocketProtocol]:
-    """The gateway's side of the WebSockets that are opened."""
+    """The gateway's side of the open WebSockets."""
     found: list[protocols.WebSocketProtocol] = []
     begin = protocols.WebSocketProtocol.connection_made
     kept = lambda self, transport: (found.append(self), begin(self, transport))[1]  # noqa: E731

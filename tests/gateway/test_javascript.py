@@ -1,4 +1,4 @@
-"""The JavaScript client in Node, and on a page in headless Chromium where the gateway is mounted."""
+"""The JavaScript client in Node, and on a page of a mounting application in headless Chromium."""
 
 import asyncio
 import json
@@ -32,8 +32,6 @@ needs_node = pytest.mark.skipif(NODE is None, reason="Node is not installed (Deb
 
 
 class Node:
-    """A process that plays steps of the client."""
-
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
@@ -88,7 +86,7 @@ def quotes(*prices: float) -> list[dict[str, object]]:
 
 @needs_node
 def test_an_attempt_of_which_nothing_is_heard_is_given_up() -> None:
-    """Node 20 told of no error where the other end had closed the connection at once."""
+    """Node 20 raised no error where the peer had closed the connection at once."""
     script = """
         const later = setTimeout;
         globalThis.setTimeout = (call, ms) => later(call, ms / 100);
@@ -228,7 +226,7 @@ async def test_a_validity_period_over_two_gateways() -> None:
 @needs_node
 @on_a_loop
 async def test_a_validity_period_begins_with_its_answer() -> None:
-    """What a request waits for a connection is no part of it."""
+    """The time that a request waits for a connection does not count."""
     async with two_gateways(QUOTE) as (exchange, proxy, step, ports):
         for at, asked in enumerate((("lasting", "a", "Quote", 1_000), ("renew", "a", 2_000))):
             proxy.freeze()
@@ -247,7 +245,7 @@ async def test_a_validity_period_begins_with_its_answer() -> None:
 @needs_node
 @on_a_loop
 async def test_a_view_over_two_gateways() -> None:
-    """What has changed while there was no session is told as changes."""
+    """Changes of a time without session arrive as changes."""
     ship = EventType("Ship", {"id": "int64", "x": "int64"}, key="id")
 
     def at(**places: int) -> list[dict[str, object]]:
@@ -356,7 +354,7 @@ async def test_the_client_renews_its_token(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def play(page: Page, address: str) -> None:
-    """In a thread: what a user of the page would see."""
+    """A user's view of the page, in a thread."""
     page.call("Page.navigate", url=f"http://{address}/")
     page.until("window.quotes?.attributes.price === 'float64' && window.streamed.length > 0")
     page.value("window.covey.publish('Quote', [{firm: 'IBM', price: 9}, {firm: 'IBM', price: 11}])")
@@ -401,7 +399,7 @@ async def test_a_page_in_the_browser() -> None:
 
 
 def test_the_types_are_those_of_the_messages() -> None:
-    """Every notice of the declarations has the fields of its message, and none is left out."""
+    """Each declared notice has its message's fields, and none is missing."""
     declared = dict(re.findall(r'\| \{ kind: "(\w+)"; (.*?) \}', TYPES.read_text()))
     for kind in {*REPLIES} - {"welcome", "answer", "events", "changes"}:
         fields = {field.rstrip("?") for field in re.findall(r"(\w+\??):", declared[kind])}

@@ -1,4 +1,4 @@
-"""The JavaScript client where sessions are lost, callbacks throw and arguments are wrong; in Node."""
+"""The JavaScript client in Node: lost sessions, throwing callbacks and invalid arguments."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def test_two_sessions_that_are_lost_in_a_row() -> None:
     second, third, fourth, rest, published, states, values, views = outcome("twice")
     assert second[:3] == [["subscribe", 1], ["view", 2], ["subscribe", 3]]
     assert second[3:] == [["unsubscribe", 3], ["publish", None], ["update", 1]]
-    # Each once, in the order of before, and not what was cancelled meanwhile.
+    # Each once, in the old order, without cancelled ones.
     assert third == fourth[:3] == [["subscribe", 1], ["view", 2], ["update", 1]]
     assert rest == [1_000, 400, 400]
     assert published.startswith("ABORTED: the session was lost")

@@ -1,5 +1,5 @@
-"""The browser's client as a package of npm: packed, installed into a page with React, bundled, and played in
-headless Chromium."""
+"""The browser's client as an npm package: packed, installed beside React, bundled, and run in headless
+Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Browsers at a gateway: requests, events, sessions that go on, and what the slow ones get."""
+"""Browsers at a gateway: requests, events, resumed sessions, and slow browsers."""
 
 import pyarrow as pa
 import pytest
@@ -166,7 +166,7 @@ SMALL = Limits(queue_bytes=20_000, window_bytes=20_000)
 @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "disconnect", "block"])
 @on_a_loop
 async def test_who_does_not_acknowledge(policy: str) -> None:
-    """Delays nobody else, and is told what it loses; with `block` it loses nothing while it goes on."""
+    """It delays nobody else, and gets gaps; with `block` it loses nothing while it reads on."""
     async with (
         served(QUOTE, limits=SMALL, allow_block=True) as (exchange, address),
         Browser(address, overflow=policy) as slow,

@@ -1,5 +1,3 @@
-"""The end of a gateway."""
-
 import asyncio
 from contextlib import AsyncExitStack
 
@@ -11,7 +9,7 @@ from covey.gateway import Limits
 
 @on_a_loop
 async def test_a_gateway_without_its_broker_waits_for_no_answer() -> None:
-    """Each of its subscriptions would be waited for, one after the other."""
+    """Each of its subscriptions would wait for an answer, one after the other."""
     limits = Limits(timeout_s=20)
     async with Brokers(event_types=(QUOTE,)) as overlay, AsyncExitStack() as stack:
         address = await stack.enter_async_context(gateway_to(overlay.address("b1"), limits=limits))

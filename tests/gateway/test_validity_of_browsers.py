@@ -1,4 +1,4 @@
-"""Subscriptions of browsers that end by themselves, with their validity period."""
+"""Validity periods of browsers' subscriptions."""
 
 import asyncio
 
@@ -63,14 +63,14 @@ async def test_what_waits_for_its_rate_comes_before_the_end() -> None:
 
 
 class Nobody:
-    """Who has opened a session, and is not told its end."""
+    """A subscriber that has opened a session, and is not called at its end."""
 
     def end(self, error: Exception) -> None: ...
 
 
 @on_a_loop
 async def test_a_subscription_that_ends_while_its_session_does() -> None:
-    """All others of the session are cancelled, though it is one of many at the shared client."""
+    """The session's other subscriptions are cancelled, though the shared client has many."""
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(QUOTE)
         sessions = Sessions(Access(overlay.address("b1")), Limits(), ())

@@ -1,4 +1,4 @@
-"""What waits of a view for a browser, against changes that are told one by one."""
+"""Conflated changes of a view, against changes one by one."""
 
 import random
 
@@ -14,7 +14,7 @@ Inside = dict[int, int]
 
 
 def play(inside: Inside, ids: list[int], versions: list[int], kinds: list[int]) -> None:
-    """What a browser does; changes follow from each other."""
+    """Apply changes as a browser does; each must follow from those before."""
     for key, version, kind in zip(ids, versions, kinds, strict=True):
         assert (key in inside) is (kind != ENTER), (key, kind)
         if kind == LEAVE:

@@ -1,4 +1,4 @@
-"""Views as server-sent events: what is inside first, and where a stream goes on or starts again."""
+"""Views as server-sent events: the content first; resumed and restarted streams."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def ships(*places: tuple[int, int]) -> list[dict[str, object]]:
 
 
 class Map:
-    """What a page makes of a stream: the ships inside, cleared by a welcome that has not resumed."""
+    """A page's ships inside a view, cleared by a welcome that has not resumed."""
 
     def __init__(self, source: EventSource) -> None:
         self.inside: dict[int, int] = {}
@@ -108,7 +108,7 @@ async def test_a_stream_that_cannot_go_on_starts_again_with_what_is_inside() -> 
 
 @on_a_loop
 async def test_more_is_inside_than_a_queue_holds() -> None:
-    """And a view that gets too many keys ends with its stream, which does not begin again then."""
+    """A view with too many keys ends with its stream, which then does not restart."""
     many = [(ship, ship) for ship in range(5_000)]
     async with Brokers() as overlay, Client(overlay.address("b1")) as exchange:
         await exchange.advertise(SHIP)

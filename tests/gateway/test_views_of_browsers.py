@@ -1,4 +1,4 @@
-"""Views of browsers: what is inside, also for those that are behind."""
+"""Views of browsers, slow ones included."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def ships(*places: tuple[int, int]) -> list[dict[str, object]]:
 
 
 def taken(browser: Browser) -> list[tuple[str, int, int]]:
-    """The changes that have come, in order."""
+    """The received changes, in order."""
     messages = [each for each in browser.other if each["kind"] == "changes"]
     browser.other = [each for each in browser.other if each["kind"] != "changes"]
     return [
@@ -98,7 +98,7 @@ async def test_keys_leave_later_than_they_enter() -> None:
 
 @on_a_loop
 async def test_who_does_not_read_is_behind_and_never_wrong() -> None:
-    """And nobody else is behind; a subscription beside it drops."""
+    """Nobody else is behind; a subscription beside the view drops events."""
     limits = Limits(queue_bytes=20_000, window_bytes=5_000)
     async with (
         served(SHIP, limits=limits) as (exchange, address),
@@ -201,7 +201,7 @@ async def test_other_policies(policy: str) -> None:
 
 @on_a_loop
 async def test_a_browser_that_asks_for_more_attributes_changes_no_view_of_another() -> None:
-    """Both are of one client at the broker, which has the attributes of both from then on."""
+    """Both views share a client, which requests the attributes of both from then on."""
     named = EventType("Ship", {"id": "int64", "x": "int64", "name": "string"}, key="id")
     async with served(SHIP) as (exchange, address), Browser(address) as first:
         await first.request("view", subscription=1, type="Ship", filter="x >= 0")

@@ -1,5 +1,3 @@
-"""The package names its version."""
-
 from importlib.metadata import version
 
 import covey.matcher

@@ -1,4 +1,4 @@
-"""`covey doctor`: each thing that is missing or wrong is one sentence, and only what is wrong counts."""
+"""`covey doctor`: each missing or wrong thing is one sentence, and only wrong ones count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`covey init`: the file that it writes runs as it is, and nothing that is there is replaced."""
+"""`covey init`: its file runs unchanged, and replaces nothing."""
 
 from __future__ import annotations
 

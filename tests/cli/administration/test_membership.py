@@ -1,4 +1,4 @@
-"""`covey broker join` and `leave`: brokers join and leave an overlay that runs."""
+"""`covey broker join` and `leave` in a running overlay."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ TICK = EventType("Tick", {"x": "int64"})
 
 
 class Overlay:
-    """b1 - b2 - b3, processes of one file, and b4, which has an address."""
+    """b1 - b2 - b3, processes of one file, and an address for b4."""
 
     def __init__(self, folder: Path, text: str = "") -> None:
         names = ("b1", "b2", "b3", "b4")
@@ -78,7 +78,7 @@ class Overlay:
         return await self.covey("broker", "leave", name, "--overlay", str(self.file), "--wait", "150", *words)
 
     async def events_cross(self, publisher: str, subscriber: str) -> None:
-        """What a client of one broker publishes reaches one of another."""
+        """Events reach a subscriber at another broker."""
         async with (
             Client(self.addresses[publisher], "publisher") as there,
             Client(self.addresses[subscriber], "subscriber") as here,
@@ -164,7 +164,7 @@ async def test_a_broker_that_leaves_has_sent_on_what_it_stores(tmp_path: Path) -
 @pytest.mark.thorough
 @on_a_loop
 async def test_a_broker_whose_neighbour_falls_silent_while_it_leaves_keeps_its_place(tmp_path: Path) -> None:
-    """Started again, it has what it was about to take with it."""
+    """Restarted, it has the events that it was about to lose."""
     overlay = Overlay(tmp_path, "durable: {Tick: {}}\nstorage: store")
     with overlay.running():
         await overlay.linked("b2", "b1", "b3")
@@ -185,7 +185,7 @@ async def test_a_broker_whose_neighbour_falls_silent_while_it_leaves_keeps_its_p
             finally:
                 overlay.processes["b2"].send_signal(signal.SIGCONT)
             assert (status, len(error.splitlines())) == (1, 1)
-            # Where this test was slow, b3 had noticed the silence before, and stays.
+            # On a slow machine b3 may have noticed the silence earlier, and stays.
             assert "for broker/b2" in error or "link to b2" in error or "b3 stores events for" in error, error
             assert overlay.file.read_text() == before
             if "is as before: start b3 again" in error:

@@ -1,4 +1,4 @@
-"""Changes of an overlay file: one at a time, whole or not at all, and readable for whoever could read it."""
+"""Edits of an overlay file: one at a time, atomic, and readable for its former readers."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ def _join(edit: OverlayEdit, name: str = "b3") -> None:
 
 
 def test_one_edits_a_file_at_a_time(path: Path) -> None:
-    """Two that had read the same text could both find it unchanged, and the second undid the first."""
+    """Two edits of the same text both found it unchanged, and the second undid the first."""
     with OverlayEdit(path) as edit:
         with pytest.raises(ConfigError, match="another covey broker join or leave is at work"):
             OverlayEdit(path, 0)
@@ -71,7 +71,7 @@ def test_on_a_full_disk_the_file_stays_and_nothing_is_beside_it(
 
 
 def test_the_file_keeps_its_owner_and_permissions(path: Path) -> None:
-    """Else brokers that run as another user could not read it, once root has let a broker join."""
+    """Else brokers of another user could not read it after root has let a broker join."""
     owner = 4711 if os.geteuid() == 0 else os.geteuid()
     os.chown(path, owner, -1)
     path.chmod(0o640)

@@ -88,7 +88,7 @@ def test_a_flipped_bit_is_told(directory: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("name", ["b%C3%BC", "50% #1?"])
 def test_a_directory_of_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """That of broker bü is b%C3%BC."""
+    """The directory of broker bü is b%C3%BC."""
     open_storage(tmp_path / "from" / name, {"Order": Retention()}).close()
     assert run("verify", tmp_path / "from" / name) == 0
     assert [each.name for each in (tmp_path / "from").iterdir()] == [name]
@@ -109,7 +109,7 @@ def test_a_target_without_a_name(
 def test_a_copy_is_on_the_disk_under_its_name(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each file, the directory of each new name, and last that of the copy's own."""
+    """Files, directories of new names, and last the copy's own directory are synced."""
     synced: list[Path] = []
     for name in ("fsync", "fdatasync"):
         sync = getattr(os, name)

@@ -1,4 +1,4 @@
-"""Bounds of boxes: those of the kernel equal single bounds."""
+"""Bounds of boxes: the kernel's equal single ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Columns of values are checked like the values of each subscription."""
+"""Columns of values are checked like single values."""
 
 from math import copysign, nan
 from typing import Any

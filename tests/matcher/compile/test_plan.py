@@ -75,7 +75,7 @@ def test_filters_that_differ_in_the_order_of_parts_share_a_plan() -> None:
 
 
 def described(plan: Plan, numbers: list[int]) -> tuple[Any, ...]:
-    """A plan with its operands numbered otherwise."""
+    """A plan with its operands renumbered."""
 
     def end(side: Side | None) -> tuple[int, bool, bool] | None:
         return None if side is None else (numbers[side.operand], side.strict, side.past)

@@ -80,7 +80,7 @@ X, Y = Variable("x"), Variable("y")
         ("exists(s) and s contains 'a'", ((Text("s", Operator.CONTAINS, Constant("a"), True),),)),
         ("s == 'abc' and s contains 'b' and s < 'b'", ((Test("s", bound("abc"), bound("abc")),),)),
         ("s contains 'b' and s == 'abc'", ((Test("s", bound("abc"), bound("abc")),),)),
-        # the order is that of the event type, whatever that of the text
+        # in the event type's order, not the text's
         ("s == 'a' and i == 1", ((Test("i", bound(1), bound(1)), Test("s", bound("a"), bound("a"))),)),
         ("i == 1 or i == 1", ((Test("i", bound(1), bound(1)),),)),
         # contradictions
@@ -132,7 +132,7 @@ def test_contradictions_do_not_count_towards_the_cap() -> None:
 
 
 def holds(box: Box, event: Mapping[str, Any], values: Mapping[str, Scalar]) -> bool:
-    """Do all parts of a box hold for an event? Written from the docstrings of `boxes.py` alone."""
+    """Whether all parts of a box hold for an event; written from the docstrings of `boxes.py` alone."""
 
     def number(operand: Operand) -> Any:
         if isinstance(operand, Constant):
@@ -180,7 +180,7 @@ def holds(box: Box, event: Mapping[str, Any], values: Mapping[str, Scalar]) -> b
 @given(st.data())
 def test_boxes_are_equivalent_to_the_filter(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
-    # The holds() above knows nothing of seconds to add to times.
+    # The holds() above cannot add seconds to times.
     f = data.draw(
         filters(event_type).filter(lambda f: "timestamp" not in event_type.kinds or not f.variables)
     )

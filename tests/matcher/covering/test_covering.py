@@ -174,7 +174,7 @@ def test_a_region_is_computed_from_values_without_a_filter() -> None:
 
 
 def neighbours(kind: Kind, constant: Any) -> Iterable[Any]:
-    """The value and what lies just beside it, so that every gap between cut points has a value."""
+    """The constant and values just beside it, so that every gap between cuts has a value."""
     if kind is Kind.BOOL:
         return [False, True]
     if kind is Kind.STRING:
@@ -206,7 +206,7 @@ def constants(expression: Expression, attribute: str) -> set[Any]:
 
 
 def domain(event_type: EventType, filters: list[Filter]) -> list[dict[str, Any]]:
-    """Events of which some stands in every cell that the filters' constants make."""
+    """Events for every cell that the filters' constants make."""
     columns: list[list[Any]] = []
     for attribute, kind in event_type.attributes.items():
         found: dict[Any, None] = {None: None}
@@ -239,7 +239,7 @@ PAIRS = [
 def interval_predicates(draw: st.DrawFn, event_type: EventType) -> Predicate:
     made = draw(predicates(event_type).filter(lambda p: p.operator in INTERVALS))
     kind = event_type.attributes[made.attribute]
-    # An Arrow timestamp may lie beyond the years of datetimes: cut points know that, these events do not.
+    # An Arrow timestamp may be outside the years of datetimes: cuts support that, these events do not.
     pool = TIMES[1:-1] if kind is Kind.TIMESTAMP else POOLS[FAMILY[kind]]
     operands = [Constant(draw(st.sampled_from(pool))) for _ in made.operands]
     return Predicate(made.attribute, made.operator, tuple(operands))
@@ -345,7 +345,7 @@ EVERY_PAIR = {
         "x > '2026-01-01'", "x > '2026-01-02' and x < '2026-02-01'",
     ],
 }  # fmt: skip
-"""Of the attribute x of a kind: intervals, whose covering is exact."""
+"""Filters on attribute x of a kind: intervals, whose covering is exact."""
 
 
 @pytest.mark.parametrize("kind", EVERY_PAIR)

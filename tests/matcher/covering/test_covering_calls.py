@@ -62,7 +62,7 @@ def test_what_is_covered_matches_no_event_more(
 @examples(400)
 @given(st.data(), values)
 def test_narrower_conjunctions_are_covered(data: st.DataObject, its_values: dict[str, Any]) -> None:
-    """More parts, tighter constants and other names of free variables: all of it is found."""
+    """More parts, tighter constants and other names of free variables."""
     one = data.draw(conjunctions())
     other = data.draw(narrowed(one))
     wider, narrower = Filter.of_checked(TYPE, one), Filter.of_checked(TYPE, other)
@@ -121,7 +121,7 @@ def test_a_structure_has_the_region_of_its_filter(filter: Filter, its_values: di
 
 @given(filters(), values)
 def test_variables_without_values_stay_in_the_atoms(filter: Filter, its_values: dict[str, Any]) -> None:
-    """What covers whatever the values covers for each."""
+    """A filter that covers under any values covers under each."""
     assert filter.covers(filter)
     other = Filter.of_checked(TYPE, And((filter.expression, Predicate("x", Operator.LT, (Variable("v"),)))))
     if filter.covers(other):
@@ -242,7 +242,7 @@ def test_constraints_of_several_calls() -> None:
 
 
 def test_one_binding_has_to_satisfy_all() -> None:
-    """Two solutions, one for each constraint, are not one solution for both."""
+    """Two solutions, one per constraint, are no solution for both."""
     one = filter_of(count(), limit(GT, 100), limit(LT, 200))
     two = filter_of(count(), limit(GT, 100), count("m"), limit(LT, 200, (1, "m")))
     assert covers(two, one)
@@ -282,7 +282,7 @@ def test_unknown_operators_are_compared_for_equality() -> None:
 
 
 def test_calls_with_state_are_implied_by_nothing() -> None:
-    """Their state is that of their filter: equal calls of other filters answer otherwise."""
+    """State belongs to a filter: equal calls of other filters answer differently."""
     register(NamedOperator("c_rate", (Parameter("price", NUMBERS),), print, state=dict))
     try:
         call = Call("c_rate", (Column("price"),))
@@ -354,7 +354,7 @@ def test_true_and_1_are_different_values_of_an_unknown_operator() -> None:
 
 
 def test_an_index_takes_equal_values_of_an_unknown_operator_for_equal() -> None:
-    """1 and 1.0 had different keys, and calls of the one were not found for the other."""
+    """1 and 1.0 had different keys, so calls with one were not found for the other."""
     integer, real = (
         parse(f"mystery(i, {value})", EventType("T", {"i": "int64"}), unknown_operators=True).region()
         for value in ("1", "1.0")

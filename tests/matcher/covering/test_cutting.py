@@ -34,7 +34,6 @@ NUMBERS = (0, 1, -3, 7, 2**53 + 1, -(2**63), 2**63 - 1, 0.0, 0.5, -2.5, 1e300, i
 
 
 def drawn(draw: random.Random, text: str) -> tuple[Region, Region]:
-    """The region from values, and that of the filter with constants."""
     filter = parse(text, POINT)
     given: dict[str, object] = {"x": draw.choice(NUMBERS), "y": draw.choice(NUMBERS)}
     given |= {"s": draw.choice(("", "a", "ab")), "t": draw.choice(("2026-01-01", "0001-01-01", "9999-12-31"))}

@@ -1,4 +1,4 @@
-"""The index of regions against covering of every pair: it misses none, and returns few others."""
+"""The index of regions against covering of every pair: no misses, few other candidates."""
 
 import random
 
@@ -62,7 +62,7 @@ def drawn(draw: random.Random, shapes: tuple[str, ...]) -> Region:
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_thousand_regions_are_added_moved_and_removed(seed: int, compiled: bool) -> None:
-    """Blocks overflow and fall empty, attributes appear late; what is put and not taken is always found."""
+    """Blocks overflow and empty, attributes appear late; an added region is found until it is removed."""
     draw = random.Random(seed)
     index, regions = RegionIndex(compiled=compiled), dict[int, Region]()
     for step in range(3000):
@@ -83,7 +83,7 @@ def test_a_thousand_regions_are_added_moved_and_removed(seed: int, compiled: boo
 
 
 def test_a_search_returns_few_of_many_regions() -> None:
-    """Boxes of a city of which none covers another, equalities on 200 symbols, and disjunctions of them."""
+    """Boxes of a city that cover no other, equalities on 200 symbols, and disjunctions of both."""
     draw = random.Random(1)
     box = "price between $a and $b and volume between $c and $d"
     equal, other = (
@@ -130,7 +130,7 @@ def test_the_order_of_answers_depends_on_the_history_alone() -> None:
     "late", ["volume > 3", "volume > 3 and volume < 7", "volume in (5, 999)", "price > 1"]
 )
 def test_a_full_block_of_equal_vectors_gets_a_sibling(late: str) -> None:
-    """Sets of one hull fill a block that no cut divides; what comes beside or or among them has a place."""
+    """Sets of one hull fill a block that no cut divides; later ones still have a place."""
     index, regions = RegionIndex(), {}
     for identity in range(BLOCK):
         regions[identity] = parse(f"volume in (5, {identity + 6}, 900)", TRADE).region()
@@ -148,7 +148,7 @@ def test_a_full_block_of_equal_vectors_gets_a_sibling(late: str) -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 def test_moved_regions_are_found_in_their_new_place(seed: int, compiled: bool) -> None:
-    """Both questions at once, about a region that has just moved, leave it out and nothing else."""
+    """Both searches for a just moved region omit it and no other."""
     draw, box = random.Random(seed), parse("price between $a and $b and volume between $c and $d", TRADE)
     index, regions = RegionIndex(compiled=compiled), dict[int, Region]()
     for step in range(6000):

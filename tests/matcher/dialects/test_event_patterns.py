@@ -1,4 +1,4 @@
-"""Event patterns match what their translations match, by an evaluation of the JSON."""
+"""Translated event patterns match as an evaluation of the JSON does."""
 
 import json
 import re

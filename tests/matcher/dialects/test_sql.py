@@ -1,4 +1,4 @@
-"""Selectors select what their translations match, by an evaluation in SQL's three values."""
+"""Translated selectors match as SQL's three-valued logic does."""
 
 import operator
 import re

@@ -1,4 +1,4 @@
-"""A matcher against a dict of subscriptions and the naive engine: changes, read back, snapshots."""
+"""A matcher against a dict of subscriptions and the naive engine: changes, reading, snapshots."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

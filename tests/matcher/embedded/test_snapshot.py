@@ -1,4 +1,4 @@
-"""Snapshots: their format, atomic writing, and files that are none."""
+"""Snapshots: their format, atomic writing, and invalid files."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""A few events in packed columns have the keys that they have in Arrow columns."""
+"""Events have equal keys in packed and in Arrow columns."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Ranks keep the order of strings, whatever constants come, in whatever order, however narrow the gaps."""
+"""Ranks keep the order of strings, whatever the order of constants and however narrow the gaps."""
 
 import tracemalloc
 
@@ -34,7 +34,7 @@ def ranks_of(ranks: Ranks, values: list[str | None]) -> list[int]:
     st.booleans(),
 )
 def test_ranks_have_the_order_of_strings(groups: list[list[str]], others: list[str], narrow: bool) -> None:
-    """Bounds are kept as rows keep them, and relabelled as those of rows are."""
+    """Bounds are stored and relabelled as those of rows are."""
     ranks = Ranks(400) if narrow else Ranks()
     lows: dict[tuple[str, bool], int] = {}
     highs: dict[tuple[str, bool], int] = {}

@@ -1,4 +1,4 @@
-"""All texts that a string contains or ends with are found in one walk, whatever texts come and go."""
+"""One walk finds all texts that a string contains or ends with, while texts come and go."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The cluster engine's own behaviour: where rows are placed, what is freed, how it is rendered."""
+"""The cluster engine's own behaviour: placement of rows, release of memory, rendering."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Hashing configurations: which schema a signature uses, and which schemas get tables."""
+"""Hashing configurations: the schema of a signature, and the schemas with tables."""
 
 import random
 from itertools import combinations
@@ -60,7 +60,7 @@ def test_a_signature_uses_the_best_schema_that_its_equalities_satisfy() -> None:
 
 
 def greedy(data: Equalities, space: float, most: int) -> list[tuple[int, ...]]:
-    """The greedy choice by its definition: what every schema would save is worked out anew at every step."""
+    """The greedy choice by its definition: every step computes each schema's saving anew."""
     columns = range(len(data.columns))
     known = [(c,) for c in columns] + [
         pair for pair in combinations(columns, 2) if (data.has[:, pair[0]] & data.has[:, pair[1]]).any()

@@ -1,8 +1,5 @@
-"""Leaves: rows of the cluster engine without an access predicate, found by bitmaps.
-
-Answers are compared with those of the oracle, and every bit is checked after every step. Most tests use
-leaves whatever they cost.
-"""
+"""Leaves: rows of the cluster engine without an access predicate, found by bitmaps. Answers are compared with
+the oracle's, and every bit is checked after every step. Most tests use leaves at any cost."""
 
 from itertools import pairwise
 from math import inf, nan
@@ -28,13 +25,13 @@ EXTREMES = [-(2**63) + 1, -1, 0, 40, 2**63 - 2, None]
 
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Place rows without equalities in leaves, whatever that costs."""
+    """Place rows without equalities in leaves, at any cost."""
     monkeypatch.setattr(cluster_planning, "leaf_cost", lambda *_: -1.0)
     monkeypatch.setattr(cluster_planning, "_FEWEST_IN_LEAVES", 1)
 
 
 def check_leaves(engine: ClusterEngine) -> int:
-    """Check every place of every leaf; returns how many leaves are in use."""
+    """Check every place of every leaf; returns the number of used leaves."""
     s, leaves = engine.store.arrays, engine.store.arrays.leaves
     bins, size, total = int(leaves.state[f.BINS]), int(leaves.state[f.LEAF_WORDS]), 0
     rows_of: dict[int, dict[int, int]] = {}

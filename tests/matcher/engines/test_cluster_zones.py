@@ -1,7 +1,5 @@
-"""Zones: large buckets of the cluster engine that are ordered by the first test of their rows.
-
-Answers are compared with those of the oracle, and the order is checked after every step.
-"""
+"""Zones: large buckets of the cluster engine, ordered by their rows' first test. Answers are compared with
+the oracle's, and the order is checked after every step."""
 
 import random
 from dataclasses import replace
@@ -25,7 +23,7 @@ VOLUMES = [-(2**63) + 1, -1, 0, 400, 2**63 - 2, None]
 
 
 def check_zones(engine: ClusterEngine) -> int:
-    """Check the order of every bucket that has zones; returns how many zones there are."""
+    """Check the order of every bucket with zones; returns the number of zones."""
     s = engine.store.arrays
     total = 0
     for bucket in range(int(s.state[a.BUCKET_TOP])):
@@ -78,7 +76,7 @@ def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
     engine = ClusterEngine(QUOTE)
 
     def values(draw: np.random.Generator, count: int, spread: float) -> dict[str, object]:
-        # few different ones, so that many codes are equal, and the outermost of all
+        # few distinct values, so that many codes are equal, and the outermost of all
         high = round(60 * spread)
         prices = draw.choice([-inf, -0.0, 0.0, 50.0, inf, *np.arange(0, high, 0.25)], count)
         volumes = draw.choice(np.array([v for v in VOLUMES if v is not None] + list(range(high))), count)
@@ -142,7 +140,7 @@ def test_the_paper_s_configurations_have_no_zones() -> None:
 
 
 def test_prefetching_is_the_one_difference_between_the_kinds_of_propagation() -> None:
-    """Both look up as many events together, and search a block at a time."""
+    """Both look up equally many events together, and search a block at a time."""
     plain, ahead = (Policy.of(kind) for kind in ("propagation", "propagation_lookahead"))
     assert plain == replace(ahead, lookahead=-ahead.lookahead)
     assert ahead.lookahead == 1

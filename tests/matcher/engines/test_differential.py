@@ -1,8 +1,8 @@
 """Every engine against the oracle, under churn.
 
 A *case* is one batch of random events matched by one engine after one random change (add, add_many, update,
-update_many, remove, remove_many, widen) to a random set of subscriptions, and compared with the oracle event
-by event: the ids, and the interfaces. As many per engine as `draws` states are run, and counted.
+update_many, remove, remove_many, widen) to random subscriptions, with ids and interfaces compared event by
+event. Cases are counted: `draws` states the number per engine.
 """
 
 from typing import Any
@@ -30,9 +30,8 @@ ENGINES = tuple(name for name in engine_names() if name != "naive")
 
 
 class Churn:
-    """The same random changes to an oracle and to engines, some of which begin with fewer attributes, are
-    widened, and answer as the oracle, which was made wide.
-    """
+    """The same random changes to an oracle and to engines, some of which begin with fewer attributes and are
+    widened."""
 
     def __init__(self, data: st.DataObject, names: tuple[str, ...], *others: type[Engine]) -> None:
         self.draw: Any = data.draw
@@ -47,7 +46,7 @@ class Churn:
         self.next_id = self.draw(st.sampled_from([0, -3, 2**62]))
 
     def first(self, count: int) -> EventType:
-        """The type with so many of its attributes."""
+        """The type with its first attributes."""
         return EventType(self.wide.name, dict(list(self.wide.attributes.items())[:count]))
 
     def widen(self) -> None:
@@ -181,7 +180,7 @@ def test_engines_answer_as_the_oracle_does(part: int) -> None:
 
 @pytest.mark.random
 def test_rows_in_leaves_are_answered_as_the_oracle_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So few rows as these would neither stand in leaves nor have codes yet, nor be rearranged in steps."""
+    """So few rows would otherwise have neither leaves nor codes, nor be rearranged in steps."""
     monkeypatch.setattr("covey.matcher.engines.cluster.tuning.planning.leaf_cost", lambda *_: -1.0)
     monkeypatch.setattr("covey.matcher.engines.cluster.tuning.planning._FEWEST_IN_LEAVES", 1)
     for name, number in {"FEW": 1, "AT_ONCE": 0, "_PER_CHANGE": 64}.items():

@@ -1,4 +1,4 @@
-"""What holds of every engine, the oracle included: one suite for all of them."""
+"""One suite for all engines, the oracle included."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -134,12 +134,11 @@ ROWS: list[dict[str, Any]] = [
 
 @cache
 def matching(filter: Filter, values: tuple[tuple[str, Any], ...]) -> list[int]:
-    """The rows that a filter matches, one by one."""
     return [number for number, row in enumerate(ROWS) if filter.matches(row, dict(values))]
 
 
 def check(engine: Engine, subscriptions: dict[int, tuple[Filter, dict[str, Any]]]) -> None:
-    """Ids of all rows, and interfaces, of which each subscription has one of its number."""
+    """Ids of all rows, and interfaces; a subscription's interface has its number."""
     expected: list[list[int]] = [[] for _ in ROWS]
     for i, (filter, values) in sorted(subscriptions.items()):
         for row in matching(filter, tuple(values.items())):
@@ -151,7 +150,7 @@ def check(engine: Engine, subscriptions: dict[int, tuple[Filter, dict[str, Any]]
 
 
 def test_an_id_comes_once_where_a_filter_has_several_rows(engine: Engine) -> None:
-    """Each alone: where one filter of an engine has rows that overlap, the ids of all are made unique."""
+    """Each alone: where rows of one of an engine's filters overlap, all ids are made unique."""
     for text in (*CONSTANT, *MOVING):
         filter, columns = parse(text, QUOTE), MOVING.get(text, {})
         first = {name: column[0] for name, column in columns.items()}

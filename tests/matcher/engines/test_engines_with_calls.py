@@ -1,4 +1,4 @@
-"""Every engine with calls of named operators, against `Filter.matches` under churn; and operators' faults."""
+"""Every engine with named operators, against `Filter.matches` under churn; and operators' faults."""
 
 import random
 from collections.abc import Iterator
@@ -100,7 +100,6 @@ class Texts:
         return f"({word.join(self.text(depth - 1) for _ in range(self.r.randint(2, 3)))})"
 
     def filter(self) -> Filter:
-        """A random filter, most with calls."""
         kind = self.r.random()
         if kind < 0.15:
             return parse(f"{self.predicate()} and {self.predicate()}", QUOTE)
@@ -126,7 +125,7 @@ class Texts:
 
 
 class Oracle:
-    """Subscriptions as `Filter.matches` sees them."""
+    """Subscriptions by `Filter.matches`."""
 
     def __init__(self) -> None:
         self.of: dict[int, tuple[Filter, dict[str, Any], int]] = {}
@@ -161,7 +160,6 @@ def _numbers(words: Any) -> list[int]:
 
 
 def _change(engine: Engine, oracle: Oracle, texts: Texts) -> None:
-    """One random change of an engine and of the oracle."""
     r, known = texts.r, sorted(oracle.of)
     kind = r.random()
     if kind < 0.35 or len(known) < 6:

@@ -1,6 +1,5 @@
-"""An engine that nobody uses any more is freed at once, not by a garbage collection, which brokers seldom do:
-event types come and go, and each has an engine.
-"""
+"""An unused engine is freed by reference counts, since brokers seldom collect garbage: event types come and
+go, and each has an engine."""
 
 import gc
 import weakref

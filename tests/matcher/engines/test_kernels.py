@@ -1,8 +1,5 @@
-"""Kernels on small inputs, against plain Python models.
-
-The suite runs these compiled; `test_compiling.py` runs them once more with NUMBA_DISABLE_JIT=1, where an
-index out of bounds is an error and coverage is real.
-"""
+"""Kernels on small inputs, against plain Python models. The suite runs these compiled; `test_compiling.py`
+runs them with NUMBA_DISABLE_JIT=1, where an index out of bounds is an error and coverage is real."""
 
 import random
 

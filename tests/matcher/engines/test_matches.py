@@ -1,4 +1,4 @@
-"""`Matches`: how long it is valid, its forms, and what is kept."""
+"""`Matches`: its validity, its forms, and its caches."""
 
 from collections.abc import Callable
 

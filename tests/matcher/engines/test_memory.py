@@ -1,4 +1,4 @@
-"""`memory_bytes` is near what the process holds, Python's objects included."""
+"""`memory_bytes` is near the process's memory, Python's objects included."""
 
 import gc
 import json

@@ -65,7 +65,7 @@ def compare(engine: Engine, oracle: Engine, batch: EventBatch) -> None:
 
 
 def check_places(engine: ClusterEngine) -> None:
-    """Every row is in one arrangement, and each counts its own."""
+    """Every row is in one arrangement, and each arrangement counts its rows."""
     searched = engine.store.placement.searched
     where = engine.store.arrays.where[: engine.store.row_top]
     placed = where[where[:, a.PLACE] >= 0]

@@ -1,4 +1,4 @@
-"""The reference engines' own behaviour, besides the suite that every engine runs."""
+"""The reference engines' own behaviour, beyond the common suite."""
 
 from itertools import pairwise
 
@@ -63,7 +63,7 @@ def test_render_shows_the_structure(name: str) -> None:
 
 
 class TestSearchTreeOptions:
-    """The optimisations that the papers name change what is visited, never what is found."""
+    """The papers' optimisations change what is visited, never the result."""
 
     def engines(self) -> list[Engine]:
         return [

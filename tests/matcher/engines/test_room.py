@@ -1,4 +1,4 @@
-"""Where there is no room: numbers past 32 bits, memory that runs out, and lists of what is free."""
+"""Exhaustion: numbers past 32 bits, memory that runs out, and free lists."""
 
 import gc
 from collections.abc import Callable

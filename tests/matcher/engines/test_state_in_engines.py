@@ -1,6 +1,5 @@
-"""Calls with state in engines: each event that the rest of a filter lets through is seen once, in order,
-however events are batched and whatever is asked of the matches.
-"""
+"""Calls with state in engines: each event that passes the rest of a filter is seen once, in order, for any
+batching of events and any use of the matches."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
-"""The stores of all engines, row by row, against a model that evaluates every interval.
-
-Like `test_kernels.py`, this runs compiled in the suite and once more uncompiled, from `test_compiling.py`.
-"""
+"""The stores of all engines, row by row, against a model that evaluates every interval. Like
+`test_kernels.py`, this runs compiled, and once more uncompiled from `test_compiling.py`."""
 
 import random
 from collections.abc import Callable
@@ -45,7 +43,7 @@ STORES: dict[str, Callable[[], RowStore]] = {
 
 
 def interval(choose: random.Random, column: int) -> Interval:
-    """Any interval that a plan may give a column."""
+    """An interval that a plan may give a column."""
     if column >= 4:
         return choose.choice([(0, 0), (1, 1)])
     top = INFINITY_KEY if column == 2 else LAST
@@ -77,8 +75,6 @@ def key(choose: random.Random, column: int) -> int:
 
 
 class Model:
-    """A store, and the same rows in a dict."""
-
     def __init__(self, store: RowStore, choose: random.Random) -> None:
         self.store = store
         self.choose = choose
@@ -99,7 +95,6 @@ class Model:
         self.rows |= {row: (columns, each) for row, each in tests.items()}
 
     def some(self) -> tuple[tuple[int, ...], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-        """Some rows of one signature."""
         columns = self.choose.choice(list(self.rows.values()))[0]
         alike = [row for row, (c, _) in self.rows.items() if c == columns]
         chosen = self.choose.sample(alike, self.choose.randrange(1, len(alike) + 1))
@@ -173,7 +168,7 @@ def test_rows_under_churn(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", STORES)
 def test_rows_change_after_they_were_arranged(name: str) -> None:
-    """Enough rows that what waits is sorted, arranged or planted, so that changes meet that."""
+    """Enough rows that waiting ones are sorted, arranged or planted before the changes."""
     choose = random.Random(7)
     model = Model(STORES[name](), choose)
     for _ in range(12):

@@ -1,4 +1,4 @@
-"""Calls of several threads take turns, on every engine."""
+"""Calls of several threads are serialised, on every engine."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event

@@ -1,6 +1,4 @@
-"""Deep and long trees in all engines: differential tests under churn against an oracle of its own, and what
-access rows are.
-"""
+"""Deep and long trees in all engines, under churn against an independent oracle; and access rows."""
 
 import random
 

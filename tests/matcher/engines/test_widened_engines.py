@@ -1,7 +1,5 @@
-"""Engines that are widened in place, with many subscriptions and while they are rearranged.
-
-`test_differential.py` widens all of them at random.
-"""
+"""Engines widened in place, with many subscriptions and during rearrangement. `test_differential.py` widens
+all engines at random."""
 
 from math import inf, nan
 
@@ -26,7 +24,6 @@ NAMES = list(ATTRIBUTES)
 
 
 def quote(count: int) -> EventType:
-    """A schema of so many attributes."""
     return EventType("Quote", {name: ATTRIBUTES[name] for name in NAMES[:count]})
 
 
@@ -55,7 +52,7 @@ def test_only_attributes_at_the_end_widen_an_engine(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in engine_names() if name != "naive"])
 def test_many_subscriptions_of_a_widened_engine(name: str) -> None:
-    """Enough that the structure was arranged before, and is arranged again with the new attributes."""
+    """Enough for an arrangement before, and another one with the new attributes."""
     rng = np.random.default_rng(SEED)
     engine, wide = create_engine(name, quote(3)), create_engine("scan", quote(len(NAMES)))
     batches = [

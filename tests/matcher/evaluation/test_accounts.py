@@ -1,5 +1,3 @@
-"""Accounts of operators: how many are kept."""
-
 from covey.matcher.evaluation.accounts import MOST_OPERATORS, Accounts
 
 

@@ -1,4 +1,4 @@
-"""The evaluator: residues of every form, each call asked once, and operators that misbehave."""
+"""The evaluator: residues of every form, one evaluation per call, and faulty operators."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +39,7 @@ FALSE, UNDECIDED, TRUE = 0, 1, 2
 
 
 class Operators:
-    """`above(n, least)`, `divisors(n, ?d)`, `even_pairs(n, ?a, ?b)`, and what they were asked."""
+    """`above(n, least)`, `divisors(n, ?d)`, `even_pairs(n, ?a, ?b)`, and their recorded calls."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, list[Any]]] = []
@@ -78,7 +78,7 @@ def operators() -> Iterator[Operators]:
 
 
 def batch(count: int = EVENTS) -> EventBatch:
-    """Events n = 0, 1, ...; that at ABSENT has no n."""
+    """Events n = 0, 1, ...; n is missing at ABSENT."""
     return EventBatch.from_pylist(
         NUMBER, [{"n": None if n == ABSENT else n, "word": "ab"[n % 2], "x": n / 2} for n in range(count)]
     )
@@ -220,7 +220,7 @@ def test_a_fault_leaves_events_undecided_and_others_decided(operators: Operators
 def test_solutions_of_two_types_are_a_fault_unless_they_can_be_one(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An operator that answers integers for some events and other numbers for the next ones."""
+    """An operator that answers integers for some events and other numbers for later ones."""
     monkeypatch.setattr(evaluator_module, "_WINDOW", 6)
     large = 1
     halves = NamedOperator(
@@ -245,7 +245,7 @@ def test_solutions_of_two_types_are_a_fault_unless_they_can_be_one(
 
 
 def test_solutions_that_are_not_of_the_operator_are_asked_for_again(operators: Operators) -> None:
-    """As a neighbour may send them, which has another operator of this name and version."""
+    """As from a neighbour with another operator of this name and version."""
     expression = And((call("divisors", "d"), where({"d": 1}, ">", 3)))
     residues = Residues()
     number = residues.add(Filter.of_checked(NUMBER, expression), {})

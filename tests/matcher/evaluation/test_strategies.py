@@ -1,4 +1,4 @@
-"""Every strategy decides every pair as brute force does, whatever operators answer."""
+"""Every strategy decides every pair as brute force does, for any answers of operators."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ each_strategy = pytest.mark.parametrize("name", sorted(STRATEGIES))
 class Case:
     problem: Problem
     answers: np.ndarray
-    """The truth of each predicate for each event: int8[predicates, events]."""
+    """Truth by predicate and event: int8[predicates, events]."""
     evaluated: set[tuple[int, int]]
 
     def ask(self, predicate, rows):
@@ -61,7 +61,6 @@ def make(seed, *, events, chains, predicates, longest=4, undecided=0.1, grouped=
 
 
 def brute_force(case):
-    """The least truth of each pair's predicates."""
     chains = case.problem.chains
     return [
         min(

@@ -1,4 +1,4 @@
-"""Event batches: round trips, refusals that name what does not fit, and damaged bytes."""
+"""Event batches: round trips, refusals that name the mismatch, and damaged bytes."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -232,7 +232,7 @@ def test_a_batch_of_another_type_is_refused_or_harmless() -> None:
 
 
 def test_damaged_bytes_are_refused_or_decode_without_a_crash() -> None:
-    """Every accepted batch can be read whole; a crash would end the process."""
+    """An accepted batch must be readable whole; a crash would end the process."""
     data = some(40).serialized()
     choose = random.Random(7)
     refused = 0

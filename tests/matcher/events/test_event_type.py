@@ -1,4 +1,4 @@
-"""Schemas of one event type: which agree, what their union is, and batches and filters over them."""
+"""Schemas of one event type: agreement, union, and batches and filters over them."""
 
 import pickle
 import re

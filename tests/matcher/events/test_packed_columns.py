@@ -1,4 +1,4 @@
-"""Packed columns: what is done to a few events gives the same as with Arrow columns; others are refused."""
+"""Packed columns: operations on a few events equal those on Arrow columns; others are refused."""
 
 import struct
 from contextlib import suppress
@@ -28,7 +28,6 @@ BATCH = EventBatch.from_pylist(QUOTE, ROWS)
 
 
 def arrow(batch: EventBatch) -> EventBatch:
-    """The same events in Arrow columns."""
     return EventBatch.from_arrow(
         batch.event_type,
         batch.record_batch,
@@ -44,7 +43,7 @@ def packed_bytes(batch: EventBatch) -> bytes:
 
 
 def shown(batch: EventBatch) -> tuple[str, list[int], str]:
-    """All that a batch has; NaN differs from itself."""
+    """A batch's whole content; NaN differs from itself."""
     return repr(batch.to_pylist()), batch.sequences().tolist(), repr(batch)
 
 

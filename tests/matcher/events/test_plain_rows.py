@@ -1,4 +1,4 @@
-"""Rows agree with the batch of the one event, whatever the values are."""
+"""Rows agree with the batch of the one event."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone

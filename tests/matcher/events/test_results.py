@@ -1,4 +1,4 @@
-"""The results of operators stay with the events they are about, whatever a batch is cut from or joined to."""
+"""The results of operators stay with their events when batches are cut or joined."""
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ KEY, OTHER = 1, 2
 
 
 def batch(count: int, *known: int, packed: bool = True) -> EventBatch:
-    """Events n = 0, 1, ..., of which those at `known` have answers: whether n is even, and all below n."""
+    """Events n = 0, 1, ...; those at `known` have answers: whether n is even, and all below n."""
     events = EventBatch.from_pylist(COUNT, [{"n": n} for n in range(count)])
     if not packed:
         events = EventBatch.from_arrow(COUNT, events.record_batch)
@@ -78,7 +78,7 @@ def test_views_of_the_same_events_share_what_is_learned() -> None:
 
 
 def test_answers_with_solutions_of_another_type_are_left_out() -> None:
-    """A neighbour may send such: what is left out is asked again."""
+    """A neighbour may send such; dropped answers are evaluated again."""
     of_numbers, without = batch(2, 0, 1), batch(2, 1)
     words = Answers(np.array([0]), np.array([True]), pa.array([["a"]], pa.list_(pa.string())))
     of_words = batch(2).with_results(Results({OTHER: words}))

@@ -1,4 +1,4 @@
-"""Trace contexts of batches, whatever becomes of the batches."""
+"""Trace contexts of batches that are cut, joined or copied."""
 
 import numpy as np
 

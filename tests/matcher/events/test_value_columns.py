@@ -1,4 +1,4 @@
-"""Columns of values in the forms that users hold them."""
+"""Columns of values in users' forms."""
 
 from datetime import UTC, date, datetime
 from typing import Any
@@ -17,7 +17,7 @@ ROWS: dict[str, list[Any]] = {"n": [1, 2], "s": ["a", "é"], "b": [True, False],
 
 
 class Exported:
-    """A column that is known by Arrow's C interface alone, as those of other libraries."""
+    """A column with Arrow's C interface alone, as other libraries have."""
 
     def __init__(self, column: pa.Array) -> None:
         self._column = column

@@ -37,7 +37,6 @@ def operators() -> Iterator[None]:
 
 
 def call(name: str, *arguments: Any, expected: bool = True) -> Call:
-    """A call of an attribute, free variables by their names, and others."""
     column, *others = arguments
     given = [each if isinstance(each, Variable | Constant) else Free(each) for each in others]
     return Call(name, (Column(column), *given), expected)

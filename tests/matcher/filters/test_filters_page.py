@@ -22,7 +22,7 @@ def blocks() -> list[str]:
 
 
 def names() -> dict[str, Any]:
-    """What the Python of the page defines; its assertions hold."""
+    """The names that the page's Python defines; its assertions hold."""
     scope: dict[str, Any] = {}
     for block in blocks():
         exec(block, scope)
@@ -40,7 +40,7 @@ def operators() -> Iterator[None]:
 
 
 def tables() -> Iterator[dict[str, list[str]]]:
-    """The rows of all tables, by heading; each cell is the list of its pieces of code, or its text."""
+    """The rows of all tables, by heading; a cell is its pieces of code, or its text."""
     heading: list[str] = []
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in re.split(r" \|(?= )", line.strip("|"))]

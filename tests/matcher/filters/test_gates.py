@@ -59,7 +59,7 @@ def test_the_residue_leaves_out_what_the_gate_has_decided() -> None:
 
 
 def test_a_filter_without_the_calls_of_operators_with_state() -> None:
-    """Constraints on what these bind go with them; what other calls bind stays."""
+    """Constraints on their bindings go too; other calls' bindings stay."""
     register(NamedOperator("rate_of_this_test", (Parameter("price", NUMBERS),), print, state=dict))
     try:
         rate = Call("rate_of_this_test", (Column("price"),))

@@ -98,7 +98,6 @@ def test_matching_agrees_with_enumeration_with_substitution_and_with_structures(
 
 
 def _alternatives(expression: Expression) -> list[list[Any]]:
-    """The disjunctive normal form: lists of leaves."""
     if isinstance(expression, Or):
         return [leaves for part in expression.parts for leaves in _alternatives(part)]
     if isinstance(expression, And):
@@ -108,7 +107,7 @@ def _alternatives(expression: Expression) -> list[list[Any]]:
 
 
 def _holds(leaves: list[Any], event: Mapping[str, Any], filter: Filter) -> bool:
-    """Whether some choice of one solution per call satisfies all leaves."""
+    """Whether one solution per call, in some combination, satisfies all leaves."""
     for leaf in leaves:
         if isinstance(leaf, Predicate) and not Filter(filter.event_type, leaf).matches(event):
             return False

@@ -1,6 +1,4 @@
-"""Kernels are compiled once, found in the cache by the next process, and right when they are not compiled
-at all.
-"""
+"""Kernels are compiled once, found in the cache by the next process, and right without compilation."""
 
 import os
 import subprocess

@@ -1,7 +1,5 @@
-"""The image of the kernels: other processes load it without Numba, and kernels in it do what Numba's do.
-
-It is of two small modules of kernels, in a cache of its own.
-"""
+"""The image of the kernels: other processes load it without Numba, with equal results. It is of two small
+modules, in a cache of its own."""
 
 import os
 import subprocess

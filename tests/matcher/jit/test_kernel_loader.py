@@ -1,8 +1,5 @@
 """Loading in the background: one process compiles, the others wait, no caller blocks, a failure is logged
-once.
-
-The child compiles the smallest of the kernel modules only, since all of them take a minute.
-"""
+once. The child compiles only the smallest kernel module, since all take a minute."""
 
 import fcntl
 import os
@@ -180,7 +177,7 @@ print(kernel_loader.loader.state, os.path.exists("/proc/" + Path({file!r}).read_
 
 
 def test_what_the_first_events_need_is_imported_before_they_come(tmp_path: Path) -> None:
-    """pyarrow imports pandas to look at its first list, for half a second of an event loop."""
+    """pyarrow imports pandas at its first list, for half a second of an event loop."""
     then = """
 print(sorted({"pandas", "covey.matcher.engines.cluster.engine"}.difference(sys.modules)))
 """

@@ -1,4 +1,4 @@
-"""`inside` against exact arithmetic on polygons of integers, and which polygons cover which."""
+"""`inside` against exact arithmetic on integer polygons, and covering of polygons."""
 
 import json
 from itertools import pairwise
@@ -20,7 +20,7 @@ GRID = [(x, y) for x in range(-5, 6) for y in range(-5, 6)]
 
 
 def side(a: Point, b: Point, c: Point) -> int:
-    """On which side of the line from a to b the point c is: positive, negative, or 0 on it."""
+    """The side of point c from the line a to b: positive, negative, or 0 on it."""
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
@@ -49,7 +49,7 @@ def geojson(*rings: tuple[Point, ...]) -> str:
 
 
 def inside(polygon: str) -> list[bool]:
-    """Of each point of the grid."""
+    """Per point of the grid."""
     return answers("inside", [float(y) for _, y in GRID], [float(x) for x, _ in GRID], polygon)
 
 

@@ -1,4 +1,4 @@
-"""The bounds that operators state: they hold whatever is true, and the bounds of what an operator covers."""
+"""Operators' bounds hold for every true answer, and contain the bounds of what an operator covers."""
 
 from typing import Any
 

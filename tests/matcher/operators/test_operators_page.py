@@ -1,4 +1,4 @@
-"""Every example of docs/operators.md is true, and the page lists the operators that are shipped."""
+"""Every example of docs/operators.md is true, and the page lists the shipped operators."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def scope_of(blocks: list[str]) -> dict[str, Any]:
-    """What the Python of the page defines; its assertions hold."""
+    """The names that the page's Python defines; its assertions hold."""
     scope: dict[str, Any] = {}
     for block in blocks:
         exec(block, scope)
@@ -30,7 +30,7 @@ SCOPE = scope_of(BLOCKS[:1])
 
 
 def tables() -> Iterator[dict[str, str]]:
-    """The rows of all tables, by heading; of a cell with code the code."""
+    """The rows of all tables, by heading; of a cell with code only the code."""
     heading: list[str] = []
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]

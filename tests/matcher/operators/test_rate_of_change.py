@@ -34,7 +34,6 @@ def rates(state: Any, part: list[Row], *, keyed: bool) -> list[list[float]]:
 
 
 def loop(events: list[Row], *, keyed: bool) -> list[list[float]]:
-    """The rates by a loop."""
     last: dict[str, tuple[float, int]] = {}
     found: list[list[float]] = []
     for value, at, name in events:

@@ -1,4 +1,4 @@
-"""`matches` against Python's `re` on patterns that both understand alike; patterns that are refused."""
+"""`matches` against Python's `re` on common patterns; refused patterns."""
 
 import re
 

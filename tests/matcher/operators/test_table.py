@@ -1,4 +1,4 @@
-"""The table of operators: what may be registered, and entry points that cannot be used."""
+"""The table of operators: valid registrations, and unusable entry points."""
 
 from dataclasses import replace
 from importlib.metadata import EntryPoint

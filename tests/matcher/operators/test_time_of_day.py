@@ -1,4 +1,4 @@
-"""`time_of_day` and `weekday` against `datetime` and `zoneinfo`, and what covers what."""
+"""`time_of_day` and `weekday` against `datetime` and `zoneinfo`, and their covering."""
 
 from datetime import UTC, datetime, time, timedelta
 from typing import Any

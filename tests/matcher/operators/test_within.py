@@ -1,4 +1,4 @@
-"""`within`: distances on the sphere, against vectors in space, and which circles cover which."""
+"""`within`: distances on the sphere against vectors in space, and covering of circles."""
 
 from math import asin, cos, dist, hypot, inf, nan, pi, radians, sin
 
