@@ -1,4 +1,4 @@
-"""Whatever has Arrow's C streams or arrays is published, and what is read has them."""
+"""Anything with Arrow's C streams or arrays is published, and results have them."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -23,8 +23,6 @@ TABLE = pa.Table.from_pylist(ROWS, schema=READING.arrow_schema)
 
 
 class Array:
-    """The C array of a batch, and nothing else."""
-
     def __arrow_c_array__(self, requested_schema: object = None) -> object:
         return TABLE.to_batches()[0].__arrow_c_array__(requested_schema)
 

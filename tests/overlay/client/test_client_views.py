@@ -29,7 +29,7 @@ async def told(view: View, count: int) -> list[tuple[str, str, float]]:
 
 
 async def rest(view: View) -> list[tuple[str, str, float]]:
-    """The changes that wait, where no more come."""
+    """The waiting changes, up to the last."""
     changes = []
     with suppress(TimeoutError):
         while True:
@@ -272,7 +272,7 @@ async def test_a_view_of_a_widened_type_has_the_attributes_of_its_client_everywh
 
 @on_a_loop
 async def test_a_view_with_too_many_keys_ends_alone_while_its_client_closes() -> None:
-    """The connection of the client ended with it, and events that were to leave yet were lost."""
+    """The client's connection ended with it, and unsent events were lost."""
     keyed = EventType("Keyed", {"id": "int64"}, key="id")
     core = ClientSession("p")
     subscription_id, _ = core.view(parse("id > 0", keyed))

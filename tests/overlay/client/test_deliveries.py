@@ -29,7 +29,7 @@ async def deliver_many() -> None:
             await exchange.publish_batch("Quote", [{"price": price} for price in prices])
 
             async def pairs(count: int) -> list[tuple[float, float]]:
-                """Events that come close together may be one item, or several."""
+                """Close events may be one item, or several."""
                 got: list[tuple[float, float]] = []
                 while len(got) < count:
                     matches = await asyncio.wait_for(anext(deliveries), 60)

@@ -1,4 +1,4 @@
-"""Events that wait for a subscription are evaluated again when it has moved meanwhile (STRICTNESS)."""
+"""Events that wait for a subscription are evaluated again after it has moved (STRICTNESS)."""
 
 import random
 
@@ -17,7 +17,7 @@ BELOW = parse("price < $limit", QUOTE)
 
 
 def waiting(*prices: int, limit: int = 100) -> tuple[ClientSession, Part]:
-    """A session with one subscription, and a part of all these events that matched it."""
+    """A session with one subscription, and a part of events that matched it."""
     session = ClientSession("me", engine="naive")
     session.subscribe(BELOW, {"limit": limit})
     batch = EventBatch.from_pylist(QUOTE, [{"price": p} for p in prices], publisher="p", first_sequence=1)

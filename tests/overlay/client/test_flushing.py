@@ -1,4 +1,4 @@
-"""Calls that publish: what they wait for, and what a lost broker, a refusal and the end do to them."""
+"""Publishing calls: what they wait for, and what a lost broker, a refusal and the end do to them."""
 
 import asyncio
 import logging
@@ -17,7 +17,6 @@ from covey.overlay.core.link.link import Link
 
 
 async def take(subscription: Subscription, count: int) -> list[int]:
-    """The volumes of the next events."""
     async with asyncio.timeout(60):
         return [(await anext(subscription))["volume"] for _ in range(count)]
 
@@ -64,8 +63,7 @@ async def test_calls_that_wait_for_room_keep_their_order() -> None:
 
 @on_a_loop
 async def test_calls_that_get_room_in_the_same_turn_and_publish_again_wait_their_turn() -> None:
-    """Several frames of the broker make room in one turn, and the first caller fills it again before the
-    second one runs."""
+    """Several frames make room in one turn, and the first caller fills it before the second one runs."""
     session = ClientSession("me")
     endpoint = ClientEndpoint(session, Link(1), outbox_events=1)
     endpoint.transmit(session.advertise(QUOTE))

@@ -17,7 +17,7 @@ from covey.overlay.client import followed_fields
 
 @dataclass
 class Monitor:
-    """As in section 3.2 of the paper: a purchase wherever the price is below the lowest before."""
+    """Section 3.2 of the paper: a purchase wherever the price is below the lowest before."""
 
     last_buy: float = 10.0
     firm: str = "IBM"

@@ -1,4 +1,4 @@
-"""Who gives up leaves nothing behind: no task, no future, no event, no growing traceback."""
+"""Cancelled and timed-out calls leave nothing behind: no task, no future, no event, no growing traceback."""
 
 import asyncio
 import re
@@ -185,7 +185,7 @@ def test_wrong_arguments_of_a_client_are_refused(arguments: dict[str, Any], reas
 
 @on_a_loop
 async def test_a_client_whose_task_is_cancelled_fails_its_calls() -> None:
-    """As when somebody cancels all tasks of a loop."""
+    """As when all tasks of a loop are cancelled."""
     async with Brokers() as overlay, Client(overlay.address("b1"), "me") as me:
         await me.advertise(QUOTE)
         mine = await me.subscribe(QUOTE)

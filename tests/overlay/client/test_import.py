@@ -1,4 +1,4 @@
-"""`from covey.overlay import Client` loads the client library and nothing of a broker."""
+"""`from covey.overlay import Client` imports the client library and nothing of a broker."""
 
 import json
 import pydoc
@@ -53,7 +53,7 @@ assert "re2" in sys.modules and "shapely" not in sys.modules
 
 
 def test_importing_the_client_loads_no_broker_no_compiler_and_no_package_of_an_operator() -> None:
-    """Those of an operator are loaded when a filter calls it."""
+    """An operator's packages are imported when a filter calls it."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     loaded: list[str] = json.loads(done.stdout)
     assert "covey.overlay.client.client" in loaded

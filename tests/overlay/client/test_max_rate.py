@@ -1,4 +1,4 @@
-"""Subscriptions with a maximal rate over real brokers: the newest of each key, and all else is told."""
+"""Subscriptions with a maximal rate over real brokers: the newest of each key, and counts of the rest."""
 
 import asyncio
 from collections import defaultdict
@@ -21,7 +21,7 @@ def ships(count: int, x: int) -> list[dict[str, int]]:
 
 
 async def until_newest(subscription: Subscription, count: int, newest: int) -> int:
-    """Read until every ship is at its newest place; how many events that took."""
+    """Read until every ship is at its newest place; returns the number of events read."""
     seen: defaultdict[int, list[int]] = defaultdict(list)
     while sum(places[-1] == newest for places in seen.values()) < count:
         event = await asyncio.wait_for(anext(subscription), 60)
@@ -34,8 +34,8 @@ async def until_newest(subscription: Subscription, count: int, newest: int) -> i
 def test_what_comes_is_the_newest_and_what_is_skipped_is_told(
     reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To who reads also where all keys are more than may wait without credit; and to who does not read, which
-    delays no other subscription of its client."""
+    """Also for a reader with more keys than may wait without credit; a silent reader delays no other
+    subscription of its client."""
     if reads:
         monkeypatch.setattr(subscription, "_MOST_BYTES", 500)
 

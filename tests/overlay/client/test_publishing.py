@@ -1,4 +1,4 @@
-"""What a client publishes, where its advertisement ends meanwhile or its events are large."""
+"""Publishing where the advertisement ends meanwhile, or events are large."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How a client subscribes: what it takes a type's name for, and what is left where it did not work."""
+"""Subscribing: lookup of a type's name, and no remains after a failure."""
 
 import asyncio
 from functools import partial
@@ -130,7 +130,7 @@ async def test_a_filter_may_be_in_another_language() -> None:
 @pytest.mark.parametrize("call", ["subscribe", "view"])
 @on_a_loop
 async def test_who_subscribes_hears_of_an_end_of_the_client_while_the_type_is_looked_up(call: str) -> None:
-    """Nothing was left that could end its wait."""
+    """Its wait had nothing left to end it."""
     keyed = EventType("Keyed", {"id": "string", "price": "float64"}, key="id")
     async with two_clients(keyed) as (_, _, me):
         look_up = me.event_type

@@ -1,4 +1,4 @@
-"""Clients of code without an event loop: the names of `Client`, and what ends a call that waits."""
+"""Clients without an event loop: the names of `Client`, and the ends of waiting calls."""
 
 import asyncio
 import os
@@ -166,7 +166,7 @@ def test_within_an_event_loop_it_says_that_it_blocks(live: LiveBrokers, client: 
 def test_an_interrupt_ends_an_iteration_and_loses_nothing(
     live: LiveBrokers, client: SyncClient, request: pytest.FixtureRequest
 ) -> None:
-    # In the background of a shell interrupts are ignored.
+    # A shell's background processes ignore interrupts.
     request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     quotes = client.subscribe("Quote")

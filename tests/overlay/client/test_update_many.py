@@ -1,4 +1,4 @@
-"""`Client.update_many`: many subscriptions move in one frame, and each stands by itself."""
+"""`Client.update_many`: many subscriptions move in one frame, independently."""
 
 import pytest
 from running import QUOTE, Brokers, on_a_loop, two_clients, until

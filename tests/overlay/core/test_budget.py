@@ -11,7 +11,6 @@ SECOND = 1_000_000_000
 
 
 def taken(budget: Budget, now_ns: int) -> int:
-    """How many permits there are."""
     return next(number for number in count() if not budget.take(1.0, now_ns))
 
 

@@ -1,8 +1,5 @@
-"""`h2` as the oracle: random conversations with it, Covey's connection as client and as server.
-
-What one side sends on a stream, the other gets, in order and whole; neither breaks a rule in the eyes of the
-other.
-"""
+"""`h2` as the oracle: random conversations with Covey's connection as client and as server. A stream's bytes
+arrive in order and whole, and neither side breaks a rule in the other's eyes."""
 
 import random
 from collections import defaultdict
@@ -27,13 +24,13 @@ TRAILERS = [(b"grpc-status", b"0")]
 
 
 class Side:
-    """What one side has sent and got, by stream."""
+    """The sent and received bytes, by stream."""
 
     def __init__(self) -> None:
         self.sent: dict[int, bytes] = defaultdict(bytes)
         self.got: dict[int, bytes] = defaultdict(bytes)
         self.open: set[int] = set()
-        """Streams on which it may send data."""
+        """Streams that may still carry its data."""
         self.ended: set[int] = set()
         self.peer_ended: set[int] = set()
         self.reset: set[int] = set()
@@ -61,7 +58,7 @@ class Conversation:
         self.pings = self.pongs = 0
         self.window, self.frame_bytes = 65_535, 16_384
         self.cut: set[int] = set()
-        """Streams that Covey's server ended first: what the client still sends is dropped."""
+        """Streams that Covey's server ended first: further data of the client is dropped."""
 
     def play(self) -> None:
         steps: list[Callable[[], None]] = [
@@ -216,7 +213,7 @@ class Conversation:
     # --- the way of the bytes -------------------------------------------------------------------------------
 
     def _carry(self) -> bool:
-        """Carry some of the bytes that wait in each direction; whether there were any."""
+        """Carry some of the waiting bytes in each direction; whether there were any."""
         while output := self.connection.take_output():
             self.to_theirs += output
         self.to_ours += self.h2.data_to_send()

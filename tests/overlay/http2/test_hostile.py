@@ -1,5 +1,4 @@
-"""Peers that break the rules of HTTP/2, or keep to them in order to harm: each is bounded, refused with the
-right code, and counted."""
+"""Peers that break the rules of HTTP/2, or abuse them: bounded, refused with the right code, and counted."""
 
 import gc
 from collections.abc import Callable, Iterable
@@ -307,7 +306,7 @@ def test_a_peer_that_reads_no_answers_is_refused() -> None:
 
 
 def test_streams_that_are_reset_while_nothing_is_read_leave_nothing() -> None:
-    """The peer opens streams, gets an answer that it does not read or grant, and resets them."""
+    """The peer opens streams, resets them, and neither reads nor grants their answers."""
     connection = server(Http2Options(permits=1_000_000))
     opened = 0
     while connection.closed is None:

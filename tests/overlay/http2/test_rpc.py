@@ -1,4 +1,4 @@
-"""gRPC on a connection: framing, statuses, deadlines and metadata, against frames written by hand."""
+"""gRPC on a connection: framing, statuses, deadlines and metadata, against handwritten frames."""
 
 import random
 
@@ -57,7 +57,7 @@ def client(timeout_ns: int | None = None) -> RpcConnection:
 
 
 def answers(rpc: RpcConnection) -> list[tuple[int, dict[str, str] | bytes]]:
-    """The type of each frame of the output, and its headers or payload."""
+    """Frames of the output: type, and headers or payload."""
     output, found = b"", []
     while taken := rpc.http2.take_output():
         output += taken
@@ -71,7 +71,7 @@ def answers(rpc: RpcConnection) -> list[tuple[int, dict[str, str] | bytes]]:
 
 
 def cut(rpc: RpcConnection, event: RpcEvent) -> list[bytes]:
-    """The messages that have arrived."""
+    """The arrived messages."""
     return rpc.cut(event.call_id, event.reader, 1_000, 1)
 
 
@@ -362,7 +362,7 @@ def test_messages_keep_their_order_however_frames_and_reads_divide_them(seed: in
 
 
 def whole(rpc: RpcConnection, sent: bytes) -> tuple[list[RpcEvent], int]:
-    """The events of some bytes, and in how many turns they were read."""
+    """The events in some bytes, and the number of turns to read them."""
     events, turns = rpc.receive(sent, 1), 1
     while rpc.http2.unread:
         events, turns = events + rpc.receive(b"", 1), turns + 1

@@ -1,4 +1,4 @@
-"""Brokers whose overlay files differ where they must agree: refused, with the option and both values."""
+"""Overlay files that differ in agreed options: refused, with the option and both values."""
 
 import asyncio
 import time

@@ -12,7 +12,7 @@ from covey.overlay.node.node import Node
 
 
 def disagreeing(name: str) -> Brokers:
-    """Brokers of which one has the ends of the link in the other order: with b1 both dial, else none."""
+    """Brokers that order the ends of the link differently: with b1 both dial, else none."""
     return Brokers([("b1", "b2")], differing={name: {"links": (("b2", "b1"),)}})
 
 
@@ -21,7 +21,7 @@ def disagreeing(name: str) -> Brokers:
 async def test_where_both_dial_one_connection_stays(
     restarted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """22 reconnects a second for ever, and one link dead for good."""
+    """Once 22 reconnects a second for ever, and one link dead for good."""
     caplog.set_level("INFO", "covey.broker")
     async with disagreeing("b1") as overlay:
         if restarted:
@@ -45,7 +45,7 @@ def ends(overlay: Brokers) -> list[tuple[Node, str]]:
 
 
 def dialled(overlay: Brokers) -> int:
-    """At how many ends the connection is one that the broker dialled."""
+    """The number of ends whose connection is one that they dialled."""
     return sum(node.queues[f"broker/{other}"].dialled for node, other in ends(overlay))
 
 
@@ -66,7 +66,7 @@ async def test_where_neither_dials_the_operator_is_told_who_should(
 async def test_a_second_broker_of_a_name_is_refused_while_the_first_answers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """1,125 of 2,970 events were never delivered."""
+    """Of 2,970 events 1,125 were lost."""
     caplog.set_level("INFO", "covey.broker")
     async with two_clients(QUOTE, [("b1", "b2")], "b1", "b2") as (overlay, feed, reader):
         mine = await reader.subscribe("Quote")

@@ -1,4 +1,4 @@
-"""Tokens of clients, verified by the key of a file, and the files of keys that tickets are signed with."""
+"""Tokens of clients, verified by the key in a file, and the key files that sign tickets."""
 
 import hmac
 import json
@@ -36,7 +36,7 @@ def token(key: Any, algorithm: str, *, kid: str | None = None, **claims: Any) ->
 
 
 def signed_with(secret: bytes, algorithm: str, claims: dict[str, Any]) -> str:
-    """A token of an HMAC with any bytes for its secret, which PyJWT does not make."""
+    """An HMAC token with any bytes as its secret, which PyJWT does not make."""
     parts = [
         urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=")
         for part in ({"alg": algorithm, "typ": "JWT"}, claims)
@@ -76,7 +76,7 @@ def test_tokens_that_are_refused_and_no_sentence_has_them(tmp_path: Path) -> Non
     other = ec.generate_private_key(ec.SECP256R1())
     head, body, signature = token(EC_KEY, "ES256", **good).split(".")
     none = jwt.encode({"sub": "alice", "exp": time.time() + 60, **good}, "", algorithm="none")
-    # A public key as the secret of an HMAC: the attack that a verifier falls for that believes the token.
+    # A public key as the secret of an HMAC: the attack on verifiers that trust a token's header.
     confused = signed_with(public(EC_KEY), "HS256", {"sub": "alice", "exp": time.time() + 60, **good})
     for wrong, why in (
         (token(other, "ES256", **good), "no key of this broker has signed it"),
@@ -141,7 +141,7 @@ def test_files_that_are_no_keys(tmp_path: Path) -> None:
 
 
 def test_a_public_key_in_another_form_is_not_taken_for_a_secret(tmp_path: Path) -> None:
-    """Who knows it could sign tokens."""
+    """Its owners could sign tokens."""
     key, pem = EC_KEY.public_key(), public(EC_KEY)
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     openssh = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

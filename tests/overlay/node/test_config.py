@@ -1,4 +1,4 @@
-"""The overlay file: what it may say, and one clear sentence for everything else."""
+"""The overlay file: valid content, and one clear sentence for everything else."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -124,7 +124,6 @@ def moving(fallbacks: str, seconds: float = 2.5) -> str:
 
 
 def also(text: str) -> tuple[str, str]:
-    """A change that adds something to the file."""
     return "overlay: two", f"overlay: two\n{text}"
 
 
@@ -132,7 +131,7 @@ NO_VALUES = (
     *("insecure: !!bool maybe", "storage: !!timestamp x", "replay_events: !!int ''", "tls: !!map [a]"),
     f"foo: {'[' * 1_000}{']' * 1_000}",
 )
-"""Of which PyYAML makes errors of Python's own."""
+"""PyYAML raises Python's own errors for them."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Connections to neighbours that are opened again and again."""
+"""Reconnections to neighbours."""
 
 import time
 from typing import Self

@@ -37,7 +37,6 @@ async def orders(client: Client, numbers: range) -> None:
 
 
 async def take(client: Client, count: int) -> list[int]:
-    """The next events of the subscription of this client."""
     subscription = await client.subscribe(ORDER, "number >= $least", least=0)
     numbers: list[int] = []
     async with asyncio.timeout(60):
@@ -76,7 +75,7 @@ async def test_a_durable_session_gets_what_came_while_its_client_was_away(local_
 async def test_a_subscription_of_an_earlier_process_waits_until_it_is_claimed_with_values_that_fit(
     local_brokers: None,
 ) -> None:
-    """Claimed and lost, nobody read it: what came for it filled the window of its client."""
+    """Claimed and lost, it had no reader, and its events filled its client's window."""
     async with LocalOverlay(chain(1), event_types=[ORDER], durable=["Order"], compiled=False) as overlay:
         async with Client(overlay.addresses["b1"], "reader", durable=True) as reader:
             earlier = await reader.subscribe(ORDER, "number >= $least", least=0)

@@ -1,6 +1,5 @@
-"""Views of durable types on real brokers: kill -9 of the broker at which keys are published; and what a
-broker reads again of its log.
-"""
+"""Views of durable types on real brokers: kill -9 of the publishers' broker; the log that a broker reads
+again."""
 
 import asyncio
 from pathlib import Path
@@ -141,7 +140,7 @@ def test_the_newest_of_a_log_stay_for_views_where_they_are_published(
 
 
 def test_whom_a_broker_waits_for_has_its_time_once_the_log_is_read(tmp_path: Path) -> None:
-    """With some hundred MiB to read, clients and publishers of restored keys had none."""
+    """Clients and publishers of restored keys had none while some hundred MiB were read."""
     storage = opened(tmp_path)
     storage.append(batch(1), [Receiver(KEYS + "client/feed")])
     storage.save_awaited(["client/reader"], [])

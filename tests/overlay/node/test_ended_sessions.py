@@ -1,6 +1,5 @@
-"""What has ended leaves the memory of a broker at once, not by a garbage collection: in a broker, one of old
-objects comes after a hundred million new ones (`overlay/node/main.py`).
-"""
+"""An ended session is freed by reference counts: in a broker a collection of old objects comes after a
+hundred million new ones (`overlay/node/main.py`)."""
 
 import gc
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,7 +22,7 @@ OWN = EventType("Own", {"firm": "string", "number": "int64"})
 
 @contextmanager
 def cyclic_garbage(kinds: list[str]) -> Iterator[None]:
-    """Appends the types of this project's objects that only a garbage collection frees after the block."""
+    """Append the types of Covey's objects that only a garbage collection frees after the block."""
     gc.collect()
     gc.disable()
     try:
@@ -57,7 +56,7 @@ async def _goodbye(client: Client, proxy: Proxy) -> None:
 
 
 async def _lost(client: Client, proxy: Proxy) -> None:
-    """The broker hears nothing any more, and ends the session once the lease has expired."""
+    """The broker gets no more bytes, and ends the session at the end of its lease."""
     proxy.refusing = True
     proxy.cut()
     with suppress(CoveyError):

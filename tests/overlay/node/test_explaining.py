@@ -1,4 +1,4 @@
-"""`explain` and `follow` over real connections, and the commands on top of them."""
+"""`explain` and `follow` over real connections, and their commands."""
 
 import grpc
 import grpc.aio

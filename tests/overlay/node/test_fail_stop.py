@@ -1,4 +1,4 @@
-"""An exception that nobody expected stops the broker; what it has not handled is sent to it again."""
+"""An unexpected exception stops the broker; its peers send again what it has not handled."""
 
 import asyncio
 import subprocess
@@ -15,7 +15,6 @@ from covey.overlay.node.node import Node
 
 
 def fail_at_events(node: Node) -> None:
-    """Have the core of a node fail at the next events."""
     handle_all = node.core.handle_all
 
     def fail(messages: list[Any], *arguments: Any, **named: Any) -> Any:
@@ -27,7 +26,7 @@ def fail_at_events(node: Node) -> None:
 
 
 def stops(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What brokers say that they stop for."""
+    """The reasons for which brokers stop."""
     return [message for message in caplog.messages if " stops: " in message]
 
 

@@ -1,8 +1,5 @@
 """A first start: brokers and clients serve before the kernels are loaded, match the same without them, and
-load them on no event loop.
-
-In a process of its own, since this one has loaded its kernels.
-"""
+load them on no event loop. Runs in its own process, since this one has loaded its kernels."""
 
 import os
 import subprocess

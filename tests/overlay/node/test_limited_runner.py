@@ -1,4 +1,4 @@
-"""Operators that hang, raise or are dear, called under limits by the runner of a broker."""
+"""Operators that hang, raise or are expensive, called under limits by a broker's runner."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ from covey.matcher.operators.named_operator import NamedOperator, Parameter
 from covey.overlay.core.operators.operator_limits import Limiter, OperatorLimits
 from covey.overlay.node.operators import DeadlineError, LimitedRunner, OperatorThreads
 
-# A call of a busy machine meets this deadline; what takes time in a test takes it by a clock of the test.
+# Calls on a busy machine meet this deadline; slow operators take time by the test's clock.
 LIMITS = OperatorLimits(deadline_ms=60_000, turn_ms=50)
 
 
@@ -159,7 +159,7 @@ def test_a_dear_operator_answers_for_one_turn_and_again_in_the_next() -> None:
 
 
 def test_no_thread_is_interrupted_that_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its number may be that of another thread by then."""
+    """Its number may be another thread's by then."""
     release = threading.Event()
     threads = OperatorThreads()
     with pytest.raises(DeadlineError):

@@ -1,4 +1,4 @@
-"""The lines of a broker's log have names and bounds, and what one peer can have written is bounded."""
+"""A broker's log lines have names and bounds, also per peer."""
 
 import ast
 import json
@@ -117,7 +117,7 @@ def test_json_lines_of_other_libraries_and_exceptions_are_lines_too() -> None:
 
 
 class Limited:
-    """A logger with a limit, in a time of its own."""
+    """A logger with a limit, by a clock of its own."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

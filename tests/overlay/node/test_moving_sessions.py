@@ -1,4 +1,4 @@
-"""Durable sessions that move between real brokers, and the tickets that they show."""
+"""Durable sessions that move between real brokers, and their tickets."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ async def publish(overlay: LocalOverlay, numbers: range) -> None:
 
 
 async def take(client: Client, count: int) -> list[int]:
-    """The next events of the subscription of this client, which an earlier one has made."""
+    """The next events of this client's subscription, which an earlier process has made."""
     before = len(client.session.subscriptions)
     subscription = await client.subscribe(ORDER, "number >= $least", least=0)
     assert len(client.session.subscriptions) == max(1, before)

@@ -1,7 +1,5 @@
-"""A broker process under a load that once froze it: clients that are not involved do not notice.
-
-Other such loads are in virtual time (`tests/sim/simulator/test_freezes.py`).
-"""
+"""A broker process under a load that once froze it delays no uninvolved client. Other such loads are in
+virtual time (`tests/sim/simulator/test_freezes.py`)."""
 
 import asyncio
 import os

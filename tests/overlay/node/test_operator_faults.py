@@ -1,6 +1,5 @@
-"""Named operators with faults, in broker processes: events and other subscriptions go on, the subscriber is
-told, counters move.
-"""
+"""Faulty named operators in broker processes: other events and subscriptions go on, the subscriber gets a
+notice, counters move."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -88,7 +87,7 @@ async def test_operators_with_faults_in_broker_processes() -> None:
 
 
 async def check_mind(overlay: LocalOverlay, publisher: Client, subscriber: Client, bystander: Client) -> None:
-    """An operator that changes its mind is asked about an event once."""
+    """Each event is evaluated once by an operator that changes its answers."""
     subscription = await subscriber.subscribe(READING, "fickle(x)")
     await publish(publisher, 0, 20)
     async with asyncio.timeout(60):
@@ -103,7 +102,7 @@ async def check_mind(overlay: LocalOverlay, publisher: Client, subscriber: Clien
 async def check_missing(
     overlay: LocalOverlay, publisher: Client, subscriber: Client, bystander: Client
 ) -> None:
-    """A broker that lacks an operator passes events on, and says so; one that has it asks."""
+    """A broker without an operator passes events on, and sends a notice; one with it evaluates."""
     local = await bystander.subscribe(READING, "known_to_client(x)")
     async with Client(overlay.addresses["b2"]) as other:
         await other.advertise(READING)
@@ -151,7 +150,7 @@ async def check_faults(
         assert await read(plain, rounds) == expected(rounds)
     for name in faulty:
         assert {notice.operator for notice in subscriptions[name].notices} == {name}
-    # Beside a call that has hung there may be no time for it.
+    # Beside a hung call there may be no time for it.
     assert all("another turn" in notice.reason for notice in subscriptions["steady"].notices)
     _, state = await inspect_broker(overlay.addresses["b1"])
     assert state["operators"]["raising"]["fault"].startswith("raised ValueError: no answer for")

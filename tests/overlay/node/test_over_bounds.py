@@ -1,4 +1,4 @@
-"""What clients may create in a broker is bounded; a filter of any length does no harm."""
+"""Clients' state in a broker is bounded, and a filter of any length is harmless."""
 
 import asyncio
 

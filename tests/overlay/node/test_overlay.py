@@ -1,4 +1,4 @@
-"""Brokers and clients over real connections: what arrives, and what survives."""
+"""Brokers and clients over real connections."""
 
 import asyncio
 import random
@@ -19,7 +19,6 @@ def quotes(first: int, count: int, firm: str = "IBM") -> list[dict[str, object]]
 
 
 async def take(subscription: Subscription, count: int) -> list[int]:
-    """The volumes of so many events."""
     volumes: list[int] = []
     async for batch in subscription.batches():
         volumes += batch.record_batch.column("volume").to_pylist()

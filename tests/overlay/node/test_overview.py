@@ -1,4 +1,4 @@
-"""`covey top` and its page: all brokers from any of them, rates, and what is wrong, within five seconds."""
+"""`covey top` and its page: all brokers from any of them, rates, and problems, within five seconds."""
 
 import asyncio
 import io
@@ -175,7 +175,7 @@ async def test_what_a_slow_client_loses_is_counted_while_it_is_there() -> None:
 
 @on_a_loop
 async def test_a_broker_with_a_full_disk_shows_up_within_five_seconds() -> None:
-    """Files that may not grow stand for a full disk: the broker stops, and its neighbour has its goodbye."""
+    """A limit on file sizes stands for a full disk: the broker stops, and its neighbour gets its goodbye."""
     links = [("b1", "b2")]
     async with (
         LocalOverlay(links, event_types=[QUOTE], durable=["Quote"], compiled=False) as overlay,

@@ -1,4 +1,4 @@
-"""Validity periods over real brokers: what the client library shows of them, and what is stored."""
+"""Validity periods over real brokers: in the client library, and in storage."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ async def test_a_period_that_is_none_is_refused_in_one_sentence(valid_for: Any) 
 
 @on_a_loop
 async def test_who_has_not_the_ticket_renews_nothing(local_brokers: None, tmp_path: Path) -> None:
-    """A renewal is proved by the session, and a durable session by its ticket."""
+    """A session proves a renewal, a durable session by its ticket."""
     key = tmp_path / "key"
     key.write_bytes(b"k" * 32)
     options = {"durable": ["Order"], "tickets": [str(key)]}

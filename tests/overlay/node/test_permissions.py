@@ -1,4 +1,4 @@
-"""Clients with tokens and certificates: who gets in, what they may do, and what a token's end does."""
+"""Clients with tokens and certificates: admission, rights, and the end of a token."""
 
 import asyncio
 import tempfile
@@ -25,7 +25,7 @@ from covey.overlay.transport.credentials import credentials
 from covey.overlay.transport.packets import RELOAD
 
 SECRET = "t" * 40
-# When a token ends that a client connects with, in seconds: JWTs count whole ones, so three to four remain.
+# A client's token expires after this time, in seconds: JWTs count whole ones, so three to four remain.
 SOON = 4.0
 HIDDEN = EventType("Hidden", {"x": "int64"})
 RULES = (
@@ -122,9 +122,8 @@ async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptur
 
 @on_a_loop
 async def test_a_token_that_ends_loses_no_event_and_takes_what_the_next_one_does_not_allow() -> None:
-    """A client with another token goes on within its lease, one with fewer rights loses subscriptions, one
-    without another its session.
-    """
+    """A client with another token continues within its lease, one with fewer rights loses subscriptions, one
+    without another its session."""
     others = Rule(claims={"extra": True}, subscribe=(Permission("Hidden"),))
     async with Brokers(clients=rules(others)) as overlay:
         near, states = overlay.address("b1"), list[tuple[bool, str]]()
@@ -164,7 +163,7 @@ async def test_a_token_that_ends_loses_no_event_and_takes_what_the_next_one_does
 
 @on_a_loop
 async def test_a_token_that_is_refused_once_or_not_to_be_had_ends_no_client_that_was_connected() -> None:
-    """Another end than that of the token has broken the connection."""
+    """The connection broke for another reason than the token's expiry."""
     given: list[str | None] = []
 
     def asked() -> str:
@@ -215,7 +214,7 @@ async def test_a_token_does_not_cross_a_network_in_the_clear() -> None:
 
 @on_a_loop
 async def test_an_event_under_the_name_of_another_publisher_does_not_silence_it() -> None:
-    """On plain connections as well: sequence 2^62 of a publisher would make all later ones duplicates."""
+    """Also on plain connections: sequence 2^62 of a publisher would make all later ones duplicates."""
     async with (
         Brokers() as overlay,
         Client(overlay.address("b1"), "exchange") as exchange,

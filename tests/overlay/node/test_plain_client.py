@@ -1,4 +1,4 @@
-"""docs/wire.md is enough to write a client: `plain_client.py` was, and uses no code of Covey's."""
+"""docs/wire.md is enough to write a client: `plain_client.py` was, without code of Covey's."""
 
 import asyncio
 import gc
@@ -120,7 +120,7 @@ async def test_a_holder_of_a_name_that_answers_the_probe_keeps_it(caplog: pytest
 
 @on_a_loop
 async def test_what_a_client_holds_holds_no_publisher() -> None:
-    """It may limit what it gets by its credit, whose exhaustion ends with the stall limit."""
+    """It may limit events by its credit, whose exhaustion ends with the stall limit."""
     async with (
         Brokers(link_limits=LinkLimits(held_bytes=10_000)) as overlay,
         Client(overlay.address("b1")) as feed,
@@ -140,7 +140,7 @@ async def test_what_a_client_holds_holds_no_publisher() -> None:
 
 @on_a_loop
 async def test_a_publisher_that_ignores_a_hold_is_refused() -> None:
-    """What it sent waited without a bound for a subscriber that takes something now and then."""
+    """Its events waited without a bound for a slow subscriber."""
     link_limits = LinkLimits(queue_bytes=20_000, held_bytes=20_000)
     sessions = SessionLimits(queue_bytes=20_000)
     async with (

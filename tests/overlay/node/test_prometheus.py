@@ -1,4 +1,4 @@
-"""Metrics: what a broker exposes is what the documentation has, and the values are right."""
+"""Metrics of a broker: those of the documentation, with the right values."""
 
 import asyncio
 import contextlib

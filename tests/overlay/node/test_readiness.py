@@ -39,7 +39,7 @@ async def test_a_broker_without_its_neighbour_serves_and_is_not_ready() -> None:
 
 @on_a_loop
 async def test_a_link_is_not_synchronised_before_the_interest_behind_it_has_arrived() -> None:
-    """b2 has not heard of b3 since it started, so it has not sent b1 all that is to be known."""
+    """b2 has had nothing from b3 since its start, so it has not sent b1 everything."""
     async with Brokers([("b1", "b2"), ("b2", "b3")]).unlinked("b1", "b2") as brokers:
         nodes = brokers.nodes
         await until(lambda: nodes["b1"].queues["broker/b2"].connected, "b1 and b2 are linked")
@@ -92,7 +92,7 @@ async def test_who_watches_the_health_of_a_broker_is_told_that_it_stops(
 
 
 class Watching:
-    """A call of Watch, and the statuses that it was sent."""
+    """A call of Watch, and its statuses."""
 
     def __init__(self) -> None:
         self.got: list[int] = []

@@ -1,4 +1,4 @@
-"""SIGHUP: what a broker changes while it runs, what it keeps, and that events notice nothing."""
+"""SIGHUP: changed and kept settings of a running broker, without effect on events."""
 
 import asyncio
 import copy
@@ -117,7 +117,7 @@ def _without(configuration: dict[str, Any], name: str, links: list[list[str]]) -
 )
 @on_a_loop
 async def test_links_with_durable_types_stay(tmp_path: Path, changed: dict[str, Any], refused: str) -> None:
-    """What waits for a link that ends would be lost."""
+    """Events that wait for an ended link would be lost."""
     durable = {"durable": {"T": {}}, "storage": "store"}
     file = tmp_path / "overlay.yaml"
     file.write_text(yaml.safe_dump({**ROW, **durable}))
@@ -152,7 +152,7 @@ def stored(folder: Path, *names: str) -> dict[str, Any]:
 
 @on_a_loop
 async def test_to_a_broker_that_joins_nothing_was_promised_before(tmp_path: Path) -> None:
-    """Else the whole log is read for it, kept until it comes, and what retention removed is told as lost."""
+    """Else the whole log would be read and kept for it, and events removed by retention reported lost."""
     file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
     alone = _without(file, "b2", [])
     path.write_text(yaml.safe_dump(alone))
@@ -178,7 +178,7 @@ async def test_to_a_broker_that_joins_nothing_was_promised_before(tmp_path: Path
 
 @on_a_loop
 async def test_a_broker_whose_neighbour_goes_while_it_leaves_says_what_it_stores(tmp_path: Path) -> None:
-    """Nothing was left to send by its connections, so it said that all had been sent."""
+    """Its connections had nothing left to send, so it reported that all had been sent."""
     file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
     first, last = await Process.started(path, "b1"), await Process.started(path, "b2")
     async with (
@@ -202,7 +202,7 @@ async def test_a_broker_whose_neighbour_goes_while_it_leaves_says_what_it_stores
 
 @on_a_loop
 async def test_a_broker_with_durable_sessions_does_not_leave(tmp_path: Path) -> None:
-    """One may have begun after `covey broker leave` had looked."""
+    """One may have begun after the check of `covey broker leave`."""
     file, path = stored(tmp_path, "b1", "b2"), tmp_path / "overlay.yaml"
     first = await Process.started(path, "b1")
     try:
@@ -370,7 +370,7 @@ async def test_a_neighbour_that_left_the_file_is_disconnected_and_not_taken_agai
 
 @on_a_loop
 async def test_a_neighbour_that_never_came_delays_nobody_once_it_has_left_the_file(tmp_path: Path) -> None:
-    """Before, updates of b1 wait for what b3 wants."""
+    """Before, updates of b1 wait for the absent neighbour's interest."""
     overlay = Growing(tmp_path, dials=True)
     overlay.without, small = overlay.whole, overlay.without
     try:

@@ -37,7 +37,7 @@ def _synced(brokers: Brokers, here: str, there: str) -> bool:
 
 
 async def exchange(publisher: Client, subscription: Subscription, number: int) -> None:
-    """Publish an event until it arrives, since those that meet a link that moves may be lost."""
+    """Publish an event until one arrives, since events that meet a moving link may be lost."""
     for attempt in range(number, number + 1_000_000, 10):
         await publisher.publish("Note", number=attempt)
         try:
@@ -84,10 +84,10 @@ async def test_neighbours_of_a_dead_broker_link_up_and_it_rejoins() -> None:
 
 
 class Growing(Brokers):
-    """A row of brokers to which b4 is added under b2, and from which b2 is taken away."""
+    """A row of brokers; b4 is added under b2, and b2 is removed."""
 
     async def change(self, names: list[str], links: list[tuple[str, str]]) -> None:
-        """As a reload of the changed file at every broker that runs."""
+        """Reload the changed file at every running broker."""
         self.names, self._links = names, tuple(links)
         for name, node in self.nodes.items():
             node.set_overlay(self.overlay(name))

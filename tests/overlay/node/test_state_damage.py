@@ -1,4 +1,4 @@
-"""Flipped bits in the state of a broker: each is found before anything of it is served."""
+"""Flipped bits in a broker's state are found before it is served."""
 
 import random
 import sqlite3
@@ -39,7 +39,7 @@ def content(store: StateStore) -> object:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of a broker that was killed: a database, and transactions in its write-ahead log."""
+    """Of a killed broker: a database, and transactions in its write-ahead log."""
     running, killed = tmp_path / "running", tmp_path / "killed"
     running.mkdir()
     killed.mkdir()
@@ -55,7 +55,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_a_check_is_the_same_under_every_version_of_python() -> None:
-    """Python 3.11 does not know U+1FAE8, and `repr` escapes it; that of 3.12 shows it."""
+    """In Python 3.11, unlike 3.12, `repr` escapes U+1FAE8."""
     escaped = r"('awaited', 'client/\xe9\U0001fae8')"
     assert crc_of("awaited", ("client/\xe9\U0001fae8",)) == crc32(escaped.encode())
 
@@ -69,7 +69,7 @@ def flipped_value(value: int | str | bytes) -> int | str | bytes:
 
 
 def flipped(directory: Path, name: str, place: int, bit: int, check: Callable[[Path], object]) -> None:
-    """Calls `check` with the state where a bit of a file has flipped."""
+    """Call `check` with the state after each flip of a bit in a file."""
     copy = directory / "copy"
     copy.mkdir(exist_ok=True)
     for each in ("state.sqlite", "state.sqlite-wal", "state.sqlite-shm"):

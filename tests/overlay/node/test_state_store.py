@@ -1,4 +1,4 @@
-"""The state of a broker in SQLite: what is written, what is synced, and which files are refused."""
+"""A broker's state in SQLite: writes, syncs, and refused files."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def state(tmp_path: Path) -> Iterator[StateStore]:
 
 @pytest.fixture
 def changes(state: StateStore, tmp_path: Path) -> Iterator[Callable[[], list[int]]]:
-    """The numbers of the subscriptions whose rows another connection has seen change."""
+    """The subscriptions whose rows another connection has seen change, by number."""
     with closing(sqlite3.connect(tmp_path / "state.sqlite", isolation_level=None)) as database:
         database.execute("CREATE TABLE changes (id INTEGER)")
         for change, row in (("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old")):

@@ -1,4 +1,4 @@
-"""What a broker that stops could not deliver is in its log."""
+"""A stopping broker logs undelivered events."""
 
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until

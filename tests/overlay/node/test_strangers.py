@@ -1,5 +1,4 @@
-"""Peers that do not keep to the protocol: their connection ends with a clear status, and the broker goes
-on."""
+"""Peers outside the protocol: their connection ends with a clear status, and the broker goes on."""
 
 import asyncio
 from collections import deque
@@ -37,7 +36,7 @@ from covey.proto import broker_pb2 as pb
 
 
 class Stranger:
-    """A client that says what a test wants it to say."""
+    """A client that sends what a test chooses."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -60,7 +59,7 @@ class Stranger:
         await self.call.write(encode_frame(frame))
 
     async def hear(self, sort: type) -> Any:
-        """The next message of this sort."""
+        """The next message of this kind."""
         while True:
             while self.heard:
                 message = self.heard.popleft()
@@ -73,7 +72,7 @@ class Stranger:
                 self.heard.append(m if is_core else decode_message(m, {"Quote": QUOTE}.get))
 
     async def ended(self) -> tuple[str, str]:
-        """Status and reason with which the broker ended the stream; what it says and how it ends agree."""
+        """Status and reason of the stream's end; the goodbye and the status agree."""
         said = None
         try:
             while (data := await self.call.read()) is not grpc.aio.EOF:

@@ -1,4 +1,4 @@
-"""Spans: one trace from a publisher over brokers to a subscriber, and nothing breaks where one has none."""
+"""Spans: one trace from a publisher over brokers to a subscriber, also past brokers without one."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ EVENT = {"firm": "IBM", "price": 5.0, "volume": 1}
 
 
 class Collected:
-    """The spans of brokers and clients of this process, as they end."""
+    """The ended spans of this process's brokers and clients."""
 
     def __init__(self, **sampling: Any) -> None:
         self.exporter = InMemorySpanExporter()
@@ -275,7 +275,7 @@ def test_a_collector_needs_opentelemetry(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """A collector that keeps the name, trace and broker of each span that it is sent."""
+    """A collector that records the name, trace and broker of each received span."""
 
     spans: list[tuple[str, bytes, str]]
 

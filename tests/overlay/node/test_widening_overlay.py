@@ -13,7 +13,7 @@ ROUNDS, ROWS = 60, 20
 
 
 def widened(**attributes: str) -> EventType:
-    """The type with more attributes, which stand before the others: their order has no meaning."""
+    """The type with more attributes, placed before the others, since order has no meaning."""
     return EventType("Quote", {**attributes, **QUOTE.attributes})
 
 

@@ -1,4 +1,4 @@
-"""A log on real files: what it serves, what it removes, and what it says of damage."""
+"""A log on real files: reading, retention, and reports of damage."""
 
 import os
 from pathlib import Path
@@ -30,7 +30,7 @@ def append_all(log: Log, payloads: list[bytes], time_ns: int) -> None:
 
 
 def written(log: Log, count: int, *, group: int = 5) -> None:
-    """So many records more, in groups, with their offsets as times."""
+    """Write records, in groups, with their offsets as times."""
     for _ in range(count // group):
         append_all(log, [payload(log.end + number) for number in range(group)], log.end)
         log.sync()
@@ -233,7 +233,7 @@ def test_a_torn_end_is_cut_and_its_offsets_are_not_used_again(tmp_path: Path) ->
 
 
 def test_damage_to_the_last_records_is_told_from_a_torn_write_by_a_sync_mark(tmp_path: Path) -> None:
-    """Without a mark nothing says that they were synced, and what is behind the damage is cut."""
+    """Without a mark nothing proves their sync, so the log is cut at the damage."""
     for marked in (True, False):
         path = tmp_path / str(marked)
         log = opened(path)

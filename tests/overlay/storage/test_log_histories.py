@@ -1,4 +1,4 @@
-"""Random histories of a log on a disk with faults: what was confirmed is served, or said to be damaged."""
+"""Random histories of a log on a faulty disk: confirmed records are served, or reported as damaged."""
 
 from draws import some_seeds
 from log_history import LogHistory

@@ -1,4 +1,4 @@
-"""One clear error for each place that cannot be used, and nothing lost: real files and real processes."""
+"""One clear error for each unusable place, and nothing lost: real files and real processes."""
 
 import os
 import resource
@@ -41,7 +41,7 @@ def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
-    """In a process without the rights of root, which may write anywhere."""
+    """In a process without root's rights, which may write anywhere."""
     directory = tmp_path / "log"
     directory.mkdir()
     tmp_path.chmod(0o755)
@@ -78,7 +78,6 @@ def test_a_second_process(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_killed_loses_nothing_that_it_has_synced(tmp_path: Path) -> None:
-    """Three times over one directory."""
     confirmed = 0
     for number in range(3):
         with _writer(tmp_path, SEED + number) as child:
@@ -107,7 +106,7 @@ def _writer(path: Path, salt: int = 1) -> subprocess.Popen[str]:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """A limit of the size of files stands for it: the system writes a part, then nothing."""
+    """A limit on file sizes stands for it: the system writes a part, then nothing."""
     log = opened(tmp_path)
     for _ in range(10):
         log.append(b"synced", 0)
@@ -141,7 +140,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_log_of_a_gibibyte_opens_with_the_memory_of_a_segment(tmp_path: Path) -> None:
-    """In a process of its own, which says how much memory it has needed at most."""
+    """In its own process, which reports its peak memory."""
     log = opened(tmp_path)
     payload = os.urandom(1 << 20)
     for number in range(1 << 10):

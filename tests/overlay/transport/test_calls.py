@@ -1,4 +1,4 @@
-"""What a call passes to the end of a link of the frames that have arrived, over a connection."""
+"""Frames that a call passes to the end of a link, over a connection."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from covey.overlay.transport.wire_values import MalformedPacketError
 
 
 class Receiving:
-    """The end of a link that is done with `most` frames at a time, and takes none while it is busy."""
+    """The end of a link that handles `most` frames at a time, and takes none while it is busy."""
 
     def __init__(self, most: int, *, trusts: bool = False) -> None:
         self.most = most
         self.trusts = trusts
         self.offered: list[list[int]] = []
-        """The sequence numbers of frames that were received together."""
+        """The sequence numbers of frames received together."""
         self.errors: list[Exception] = []
         self.busy = False
         self.delays = 0
-        """How often what had arrived was to wait."""
+        """The number of postponed turns."""
         self.calls: list[RpcCall] = []
         self.ended = False
 
@@ -62,7 +62,7 @@ class Receiving:
 
 @asynccontextmanager
 async def called(receiving: Receiving) -> AsyncIterator[tuple[RpcProtocol, RpcCall]]:
-    """A call, at whose other end is the end of the link, and its connection, with another method."""
+    """A call to the end of a link, and its connection, which has another method too."""
     handlers = {"/t/frames": receiving.serve, "/t/reverse": answer_with(lambda request: request[::-1])}
     async with serving(handlers) as (_, address):
         rpc = RpcConnection(now_ns=time.monotonic_ns(), authority=address)
@@ -76,7 +76,7 @@ async def called(receiving: Receiving) -> AsyncIterator[tuple[RpcProtocol, RpcCa
 
 
 async def exchanged(messages: Sequence[bytes], most: int) -> Receiving:
-    """What an end gets of messages that arrive together."""
+    """The messages that an end gets, of those that arrive together."""
     receiving = Receiving(most)
     async with called(receiving) as (_, call):
         for message in messages:
@@ -159,9 +159,8 @@ async def test_a_large_message_behind_one_that_waits_does_not_keep_the_connectio
 
 @pytest.fixture
 def plain_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The window of a connection is that of HTTP/2 without options, and what is given back to it is granted
-    at once. A trusted peer is served at once.
-    """
+    """The window of a connection is HTTP/2's without options, bytes given back are granted at once, and a
+    trusted peer is served at once."""
     options = partial(Http2Options, connection_window=1, permits_per_s=10**9)
     monkeypatch.setattr("covey.overlay.http2.connection.Http2Options", options)
 

@@ -1,4 +1,4 @@
-"""Every message survives the wire, and nothing that a peer may send does more than raise its two errors."""
+"""Every message survives the wire, and a peer's bytes raise at most the codec's two errors."""
 
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -79,7 +79,6 @@ BATCH = EventBatch.from_pylist(
 ARROW = EventBatch.from_arrow(
     QUOTE, BATCH.record_batch, publisher="exchange/1", first_sequence=17, ingress_ns=1_700_000_000_000_000_000
 )
-"""The same events in Arrow columns."""
 
 MESSAGES: list[Message] = [
     Advertise(1, QUOTE),
@@ -143,7 +142,7 @@ DELIVERIES = [
 
 
 def of_the_wire(message: Message, *, schemas: bool = False) -> pb.Message:
-    """The message of a frame that has arrived."""
+    """The message of an arrived frame."""
     frame = decode_packet(encode_frame(Frame(3, 2, 1 << 40, (message,), probe=True), schemas=schemas))
     assert (frame.sequence, frame.received, frame.credit, frame.probe) == (3, 2, 1 << 40, True)
     return frame.messages[0]
@@ -179,7 +178,7 @@ def test_round_trip_of_records_that_move_through_a_broker_without_their_type() -
 
 @pytest.mark.parametrize("message", [m for m in (*MESSAGES, *DELIVERIES) if isinstance(m, Publish | Deliver)])
 def test_undecodable_events_release_their_credit(message: Publish | Deliver) -> None:
-    """As those of a subscription that was cancelled meanwhile, whose type the client has forgotten."""
+    """As of a cancelled subscription, whose type the client has forgotten."""
     assert event_bytes(of_the_wire(message)) == size_of(message)
 
 

@@ -36,7 +36,8 @@ from covey.overlay.transport.rpc_server import ConnectionLimits, answer_with
 
 
 class Flood:
-    """Sends as much as a call takes. `served` are the calls, `sent` their messages, `ended` those left."""
+    """Sends as much as a call accepts. `served` are the calls, `sent` their messages, `ended` the
+    ended ones."""
 
     def __init__(self) -> None:
         self.served: list[weakref.ref[RpcCall]] = []
@@ -65,7 +66,6 @@ class Flood:
         self.ended += 1
 
     async def is_full(self, call: RpcCall) -> None:
-        """Wait until the call takes no more."""
         await until(lambda: self.sent > 0)
         await at_rest(lambda: (self.sent, call.uncut_bytes))
 
@@ -79,7 +79,7 @@ HANDLERS = {"/t/reverse": answer_with(lambda request: request[::-1]), "/t/echo":
 
 
 async def takes(address: str, count: int = 1) -> bool:
-    """Whether a server whose connections are bounded takes so many more at once."""
+    """Whether a server of bounded connections accepts so many more at once."""
     try:
         async with AsyncExitStack() as stack:
             for _ in range(count):

@@ -1,4 +1,4 @@
-"""Who waits has half of the loop's time at the most, by a clock that moves when somebody is served."""
+"""Waiting callers have at most half of the loop's time, by a clock that only served ones advance."""
 
 import asyncio
 import gc
@@ -11,7 +11,7 @@ from covey.overlay.transport.event_loop import WaitingLine
 
 
 class VirtualLoop:
-    """Runs what is due, in the order of time; what it runs may take time."""
+    """Runs due callbacks in the order of time; a callback may take time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -30,7 +30,7 @@ class VirtualLoop:
         self.failures.append(context)
 
     def run(self) -> list[tuple[float, float]]:
-        """When each call began and ended."""
+        """The start and end of each call."""
         calls = []
         while self._due:
             self._due.sort()
@@ -97,7 +97,7 @@ def test_what_is_computed_in_the_line_returns_and_raises() -> None:
 
 
 def test_young_objects_are_collected_after_each_slice(loop: VirtualLoop) -> None:
-    """Or those of a flood of sessions, which frees as many old ones, would be looked at all together."""
+    """Else all objects of a flood of sessions, which frees as many old ones, would be scanned at once."""
     line, young = WaitingLine(), list[object]()
 
     def serve() -> None:

@@ -50,7 +50,7 @@ async def early(call: RpcCall) -> None:
 
 
 def trusting(handler: Handler) -> Handler:
-    """As a broker's handlers, which trust whoever may call: else a hundred calls at once are a flood."""
+    """Trust any caller, as a broker's handlers do: else a hundred calls at once are a flood."""
 
     async def handle(call: RpcCall) -> None:
         call.trust()
@@ -76,8 +76,6 @@ async def covey_serving() -> AsyncIterator[str]:
 
 
 class GrpcioHandlers(grpc.GenericRpcHandler):
-    """The same methods on grpcio."""
-
     def service(self, details: Any) -> Any:
         async def echo(_: Any, context: Any) -> None:
             while (message := await context.read()) is not grpc.aio.EOF:

@@ -38,7 +38,7 @@ def test_the_messages_of_a_large_frame_are_those_of_a_frame_that_is_parsed_whole
 
 
 def test_a_turn_parses_no_more_messages_than_it_handles() -> None:
-    """Two million empty messages in one packet stopped a broker for 14 s, before their first turn."""
+    """Two million empty messages in one packet stopped a broker for 14 s before their first turn."""
     turn, count = 100, 20_000
     broker = broker_endpoint("b1", event_types=[QUOTE], options=EndpointOptions(turn_messages=turn))
     connection = Noted()

@@ -35,7 +35,6 @@ def files_in(folder: Path) -> TlsFiles:
 
 
 async def round_trip(near: str, far: str, tls: Tls | str | None) -> None:
-    """An event from one broker to another."""
     async with Client(near, tls=tls) as publisher, Client(far, tls=tls) as reader:
         await publisher.advertise(QUOTE)
         mine = await reader.subscribe(QUOTE, "price < $limit", limit=5.0)
@@ -44,7 +43,7 @@ async def round_trip(near: str, far: str, tls: Tls | str | None) -> None:
 
 
 async def claim(address: str, tls: Tls | None, broker: str = "b2") -> tuple[str | None, str]:
-    """The status of a stream that begins with the hello of a broker, and why."""
+    """The status of a stream that begins with the hello of a broker, and the reason."""
     async with Channel(address, credentials=credentials(tls, None)) as channel:
         call = channel.call(CONNECT)
         call.send(encode_greeting(Greeting(Role.BROKER, broker, Hello(5), "test")))
@@ -162,7 +161,7 @@ async def test_what_does_not_speak_http2_over_tls() -> None:
 
 
 def differing(broker: str, files: TlsFiles | None) -> AbstractAsyncContextManager[Brokers]:
-    """Two brokers, of which one has other files of TLS."""
+    """Two brokers, one with other files of TLS."""
     return Brokers([("b1", "b2")], tls=overlay_files(), differing={broker: {"tls": files}}).unlinked()
 
 
@@ -189,7 +188,7 @@ async def test_a_broker_that_its_neighbour_refuses_backs_off_and_health_has_the_
 
 @on_a_loop
 async def test_the_answer_of_who_is_not_the_neighbour_is_refused() -> None:
-    """What is dialled for b1 has the certificate of b9: it gets no hello."""
+    """The peer dialled as b1 has the certificate of b9: it gets no hello."""
 
     async with differing("b1", files_as("b9")) as overlay:
         await until(lambda: overlay.nodes["b2"].denials["neighbour"] > 0)

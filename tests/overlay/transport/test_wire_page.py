@@ -1,7 +1,5 @@
-"""docs/wire.md: its numbers are the code's, and its session in packets is what an endpoint sends.
-
-`python tests/overlay/transport/test_wire_page.py` writes the packets anew.
-"""
+"""docs/wire.md: its numbers are the code's, and its session in packets is an endpoint's. `python
+tests/overlay/transport/test_wire_page.py` writes the packets anew."""
 
 import re
 from inspect import signature
@@ -214,7 +212,7 @@ TICK = EventType("Tick", {"price": "float64", "firm": "string"})
 
 
 class _Conversation:
-    """A client and a broker, and the packets that they exchange."""
+    """A client and a broker, and their packets."""
 
     def __init__(self) -> None:
         self.packets: list[tuple[str, bytes]] = []
@@ -252,7 +250,6 @@ class _Conversation:
         self.packets.append((side, data))
 
     def exchange(self) -> None:
-        """Frames, until neither side has one."""
         while True:
             to_broker = self.client.next_frame(self.now_ns)
             if to_broker is not None:
@@ -284,7 +281,6 @@ class _Conversation:
 
 
 def conversation() -> str:
-    """The text of the section."""
     both = _Conversation()
     client = both.client
     client.transmit(client.session.advertise(TICK))

@@ -1,4 +1,4 @@
-"""Results of operators survive the wire beside their events, and those that make no sense are refused."""
+"""Results of operators survive the wire beside their events; invalid ones are refused."""
 
 from collections.abc import Callable
 from typing import Any

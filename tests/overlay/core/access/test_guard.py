@@ -1,4 +1,4 @@
-"""Permissions by content: a policy is part of every filter, whatever the client subscribes to and updates."""
+"""Permissions by content: a policy is part of every filter, after every subscription and update."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -30,7 +30,7 @@ def rights(subject: str, action: Action, *permissions: Permission, **claims: obj
 
 
 class Edge:
-    """A broker with a reader and a publisher, of which either may have rights."""
+    """A broker with a reader and a publisher; either may have rights."""
 
     def __init__(
         self, event_type: EventType, reader: Rights | None = None, publisher: Rights | None = None
@@ -51,7 +51,7 @@ class Edge:
         return self.epochs[interface]
 
     def say(self, interface: str, *messages: Message) -> list[Message]:
-        """What each of them gets then."""
+        """What each receives."""
         self.frames[interface] += 1
         frame = frame_of(self.frames[interface], *messages)
         self.broker.receive(interface, self.ends[interface], [frame], 0)
@@ -74,7 +74,7 @@ class Edge:
         return [each for each in said if isinstance(each, Refuse)]
 
     def publish(self, rows: list[dict[str, Any]]) -> tuple[list[int], list[Refuse]]:
-        """Which of these events the reader gets, and what is refused."""
+        """The events that the reader gets, and the refusals."""
         first, self.published = self.published + 1, self.published + len(rows)
         batch = EventBatch.from_pylist(self.event_type, rows, publisher="p/1", first_sequence=first)
         heard = self.say(PUBLISHER, Publish(batch))
@@ -120,9 +120,8 @@ TRIPLES_OF_A_POLICY = 40
 
 
 def random_text(rng: Random, variables: str, depth: int = 2) -> str:
-    """A filter over the attributes of `QUOTE`, with variables p, q for prices and r, s for regions, or others
-    of such a prefix.
-    """
+    """A filter over the attributes of `QUOTE`, with variables p, q for prices and r, s for regions, or names
+    with the prefix."""
     if depth and rng.random() < 0.55:
         parts = [random_text(rng, variables, depth - 1) for _ in range(rng.randint(1, 3))]
         joined = f"({rng.choice((' and ', ' or ')).join(parts)})"
@@ -140,7 +139,7 @@ def random_values(rng: Random, names: Iterable[str]) -> dict[str, Any]:
 
 @pytest.mark.random
 def test_random_triples_of_policy_filter_and_update_leak_no_event() -> None:
-    """What is delivered is what the policy and the filter match, with the claims and the newest values."""
+    """Delivered are the events that policy and filter match, with the claims and the newest values."""
     rng = Random(SEED)
     triples = delivered = 0
     while triples < DRAWS["policies by content"].count:
@@ -257,7 +256,7 @@ def test_the_events_of_a_publisher_match_its_policy() -> None:
 
 
 def test_a_publisher_of_a_type_that_it_may_not_publish_is_not_told_to_hold_it() -> None:
-    """Else it knew that the type exists, and has slow readers."""
+    """A Hold would disclose that the type exists, and has slow readers."""
     edge = Edge(QUOTE, publisher=rights("p", Action.PUBLISH))
     edge.broker.holds.set_full("client/slow", ["Quote"])
     heard = []
@@ -270,7 +269,7 @@ def test_a_publisher_of_a_type_that_it_may_not_publish_is_not_told_to_hold_it() 
 
 
 def test_a_durable_session_goes_on_with_rights_to_all_that_it_has() -> None:
-    """A restart does not restore rights; the session goes on, and is kept while a type is taken away."""
+    """A restart does not restore rights; the session is kept while a type is taken away."""
     edge = Edge(QUOTE)
     connect = partial(edge.broker.accept, connection=Noted(), now_ns=0)
     both = rights("d", Action.SUBSCRIBE, Permission("Quote"), Permission("Other"))

@@ -1,4 +1,4 @@
-"""What rules permit, whose names are whose, and what the guard refuses."""
+"""Rules' permissions, names' owners, and the guard's refusals."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The client's side (Jayaram et al., Figs. 2 and 5): what it sends, and what it makes of what it receives."""
+"""The client's side (Jayaram et al., Figs. 2 and 5): its messages, and how it handles received ones."""
 
 import numpy as np
 import pytest
@@ -137,7 +137,7 @@ def test_a_delivery_without_events_is_nothing(session: ClientSession) -> None:
 
 
 def test_strictness_after_an_update_the_newest_values_decide(session: ClientSession) -> None:
-    """Fig. 5 line 10: what was matched at an older epoch is evaluated again; what fails is spurious."""
+    """Fig. 5 line 10: events matched at an older epoch are evaluated again; failing ones are spurious."""
     session.subscribe(BELOW, {"limit": 10})
     session.update(1, {"limit": 6})
     events = batch(5, 9, 7)
@@ -193,7 +193,7 @@ def test_an_event_is_delivered_once(session: ClientSession) -> None:
 
 @pytest.mark.parametrize("again", [1, 0], ids=["the same batch", "one that begins earlier"])
 def test_an_event_that_was_joined_with_its_copy_is_delivered_once(session: ClientSession, again: int) -> None:
-    """A publisher whose broker crashed sends again what another broker may hold already."""
+    """A publisher whose broker crashed repeats events that another broker may still have."""
     session.subscribe(BELOW, {"limit": 10})
     rows = [1.0, 2.0] if again else [0.5, 1.0, 2.0]
     joined = EventBatch.concat([batch(1, 2), batch(*rows, first=again)])

@@ -1,4 +1,4 @@
-"""`ClientSession.matches` says undivided what `receive` says subscription by subscription."""
+"""`ClientSession.matches` equals `receive`, undivided by subscription."""
 
 import random
 from collections import defaultdict

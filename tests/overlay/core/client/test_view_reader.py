@@ -1,4 +1,4 @@
-"""The changes of a view by what has arrived."""
+"""The changes of a view, by arrivals."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The second level of a type's interest: the maximal roots of several groups, found by asking the groups."""
+"""The second level of a type's interest: the maximal roots of several groups."""
 
 import random
 

@@ -92,7 +92,7 @@ def test_the_empty_region_is_below_every_filter(poset: Poset) -> None:
 
 
 def test_several_changes_together_are_one_change_of_the_roots(poset: Poset) -> None:
-    """A chain of three is taken away: the one below it takes the place of the one above."""
+    """The middle and the top of a chain go: the lowest replaces the highest."""
     interest = Interests()
     chain = [interest(f"x < {bound}") for bound in (10, 8, 6)]
     last = interest("x < 4")
@@ -174,7 +174,7 @@ def test_random_changes_keep_the_invariants(
 
 
 def check_diagram(diagram: Diagram, live: list[Interest]) -> None:
-    """Every filter has a place, and its neighbours are those that brute force finds next to it."""
+    """Every filter has a place, and its neighbours are those by brute force."""
     places = {id(place): place for place in walk(diagram)}
     members = [node for place in places.values() for node in place.members.values()]
     assert sorted(node.uid for node in members) == sorted(node.uid for node in live)
@@ -193,7 +193,7 @@ def check_diagram(diagram: Diagram, live: list[Interest]) -> None:
 
 
 def walk(diagram: Diagram) -> list[Place]:
-    """All places, some more than once."""
+    """All places, with repetitions."""
     found = list(diagram.tops())
     for place in found:
         if len(found) < 10_000:

@@ -18,7 +18,7 @@ BAND = parse("firm == $firm and price >= $low and price <= $high", QUOTE)
 def test_few_roots_are_compared_before_and_after_the_kernels_are_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The table and the tree find the same roots, and neither compares a change with all of them."""
+    """Table and tree find the same roots, and neither compares a change with all of them."""
     usable, compared = False, 0
 
     def counted(wide: Region, narrow: Region) -> bool:

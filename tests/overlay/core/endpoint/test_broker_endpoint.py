@@ -1,4 +1,4 @@
-"""What a broker's endpoint decides about connections, names and types that come and go."""
+"""A broker's endpoint: connections, names and types that come and go."""
 
 import pytest
 from core_endpoints import Noted, broker_endpoint, connected, frame_of
@@ -19,7 +19,7 @@ S = 1_000_000_000
 
 
 def test_who_claims_a_name_is_refused_like_others_where_no_session_is_left() -> None:
-    """The refusal left the call of a timer, with the other timers that were due, and the connection hung."""
+    """The refusal was raised in a timer, with which the other due timers failed, and the connection hung."""
     options = EndpointOptions(bounds=Bounds(sessions=1), sessions=SessionLimits(queue_events=1))
     broker = broker_endpoint("b1", neighbours=("b2",), options=options)
     holder, claimant, other = Noted(), Noted(), Noted()
@@ -41,7 +41,7 @@ def test_who_claims_a_name_is_refused_like_others_where_no_session_is_left() -> 
 
 @pytest.mark.parametrize("leaves", ["goodbye", "lost"])
 def test_who_claims_a_name_and_leaves_before_the_holder_has_answered_does_not_get_it(leaves: str) -> None:
-    """After a goodbye the name was given to the connection that had ended."""
+    """After a goodbye the ended connection got the name."""
     broker, holder, claimant = broker_endpoint("b1"), Noted(), Noted()
     broker.accept(ConnectRequest("client/a", Hello(1)), holder, 0)
     broker.accept(ConnectRequest("client/a", Hello(2)), claimant, 0)
@@ -51,9 +51,8 @@ def test_who_claims_a_name_and_leaves_before_the_holder_has_answered_does_not_ge
 
 
 def test_an_answer_to_a_hello_from_before_another_connection_resets_both_ends() -> None:
-    """Both dial, and the one's connection breaks before the other's answer: one end was reset, the other
-    resumed, and control was lost or the link dead for good.
-    """
+    """Both dial, and one connection breaks before the other's answer: one end was reset, the other resumed,
+    and control was lost or the link dead for good."""
     greater = broker_endpoint("b2", neighbours=("b1",))
     lesser = broker_endpoint("b1", neighbours=("b2",), life=2)
     hello = greater.hello_for("broker/b1")
@@ -93,7 +92,7 @@ def test_event_types_that_have_gone_leave_nothing_behind() -> None:
 
 
 def test_a_client_that_connects_again_and_again_and_takes_nothing_blocks_no_longer() -> None:
-    """The limit began anew with each connection, and its publishers were held for ever."""
+    """The stall limit began anew with each connection, and held its publishers for ever."""
     quote = EventType("Quote", {"x": "int64"})
     options = EndpointOptions(sessions=SessionLimits(queue_events=4, stall_limit_s=10.0))
     broker = broker_endpoint("b1", options=options)
@@ -122,7 +121,7 @@ def test_a_client_that_connects_again_and_again_and_takes_nothing_blocks_no_long
 
 
 def test_a_long_frame_of_a_client_is_handled_in_turns_and_acknowledged_after_the_last() -> None:
-    """All that had arrived of a client was handled at once, seconds of it, while the others waited."""
+    """All of a client's input was handled at once, for seconds, while the others waited."""
     quote = EventType("Quote", {"x": "int64"})
     broker = broker_endpoint("b1", options=EndpointOptions(turn_messages=100))
     filter = parse("x < $limit", quote)
@@ -133,7 +132,7 @@ def test_a_long_frame_of_a_client_is_handled_in_turns_and_acknowledged_after_the
     ]
 
     def turn(connection: Noted) -> tuple[int, int, int]:
-        """What is done with, what was subscribed to, and what is acknowledged."""
+        """Handled messages, subscriptions, and the acknowledged frame."""
         handled = broker.receive("client/a", connection, frames, 0)
         del frames[:handled]
         while (frame := broker.next_frame("client/a", connection)) is not None:
@@ -165,9 +164,8 @@ def test_a_new_link_begins_with_whole_frames() -> None:
 
 
 def test_a_broker_that_drains_takes_what_is_acknowledged_and_nothing_else() -> None:
-    """It took what its peers had credit for: under load no moment came at which nothing was under way, and
-    what was, when its time was up, was lost.
-    """
+    """It accepted what its peers had credit for, so under load it never came to rest, and lost events at its
+    time limit."""
     quote = EventType("Quote", {"x": "int64"})
     broker = broker_endpoint("b1")
     publisher, reader = connected(broker, "client/p"), connected(broker, "client/r", 2)
@@ -209,7 +207,7 @@ def take(
 
 @pytest.mark.parametrize("epoch", [2**63, 2**64 - 1])
 def test_a_client_that_counts_its_messages_from_a_high_number_ends_no_broker(epoch: int) -> None:
-    """What waited for it had the number of its last message in 63 bits."""
+    """Its waiting messages had the number of its last message in 63 bits."""
     quote = EventType("Quote", {"x": "int64"})
     broker = broker_endpoint("b1")
     publisher = connected(broker, "client/p")
@@ -228,7 +226,7 @@ def test_a_client_that_counts_its_messages_from_a_high_number_ends_no_broker(epo
 
 
 def test_what_is_refused_takes_little_memory_whatever_its_names() -> None:
-    """Refusals that wait are bounded by their number alone, and repeated the client's own megabytes."""
+    """Only the number of waiting refusals is bounded, and each repeated the client's megabytes."""
     broker = broker_endpoint("b1")
     hostile = connected(broker, "client/h")
     for number in range(1, 51):

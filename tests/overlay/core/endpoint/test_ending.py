@@ -1,4 +1,4 @@
-"""Subscriptions that end: by their validity period, and many in parts with their session."""
+"""The ends of subscriptions: by validity period, and of many, in parts, with their session."""
 
 import heapq
 from itertools import pairwise
@@ -61,7 +61,6 @@ def left(broker: BrokerEndpoint[WireMessage], name: str) -> int:
 
 
 def advance(broker: BrokerEndpoint[WireMessage], now_ns: int) -> int:
-    """To the next timer."""
     due_ns = broker.next_timer()
     assert due_ns is not None
     broker.handle_timer(max(now_ns, due_ns))
@@ -69,7 +68,7 @@ def advance(broker: BrokerEndpoint[WireMessage], now_ns: int) -> int:
 
 
 def test_the_end_of_a_session_with_many_subscriptions_has_parts_between_which_events_pass() -> None:
-    """17 us a subscription, in one call: a client that left a million held all others for 17 s."""
+    """At 17 us a subscription in one call, a client that left a million held all others for 17 s."""
     broker = broker_endpoint("b1", options=EndpointOptions(bounds=Bounds(client_sessions=2)))
     hostile = client(broker, "client/h", *subscriptions(MANY))
     reader = client(broker, "client/r", Advertise(1, QUOTE), Subscribe(2, 1, parse("x >= 0", QUOTE), {}))
@@ -199,7 +198,7 @@ def test_many_that_end_together_end_in_turns() -> None:
 
 
 def test_what_is_stored_is_a_time_of_the_clock_that_stamps_events() -> None:
-    """The other clock counts from the start of the machine."""
+    """The other clock starts with the machine."""
     validity, _, timers = made()
     validity.set(ME, 1, 60 * SECOND)
     stored_ns = validity.stored_ns(ME, 1)

@@ -1,4 +1,4 @@
-"""What is saved of the progress of receivers."""
+"""The stored progress of receivers."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -65,7 +65,7 @@ def _durability(
 
 
 def test_a_session_begins_behind_all_that_was_stored_for_an_earlier_one_of_its_name() -> None:
-    """Else, after a crash before its first acknowledgement, it would get events of before it began."""
+    """Else a crash before its first acknowledgement would bring it events from before its start."""
     storage, queues = _Storage(), dict[str, Any]()
     durability = _durability(storage, queues)
     before = tables(durability)
@@ -82,7 +82,7 @@ def test_a_session_begins_behind_all_that_was_stored_for_an_earlier_one_of_its_n
 
 
 def test_a_cursor_is_never_ahead_of_the_disk() -> None:
-    """Else, after a crash, other events would come below it, which that receiver never gets."""
+    """Else, after a crash, other events would get offsets below it, which that receiver never gets."""
     storage = _Storage()
     link = SimpleNamespace(stored={"T": 8})
     queue: Any = SimpleNamespace(
@@ -107,7 +107,7 @@ def test_records_for_a_session_that_is_away_take_no_memory() -> None:
 
 
 def test_the_progress_of_a_client_that_leaves_is_saved_once_the_disk_has_what_it_got() -> None:
-    """Saved at the disconnection alone it ended where the disk did; after a crash the rest came again."""
+    """Saved at the disconnection alone, progress ended at the disk's; a crash repeated the rest."""
     timers: Timers[tuple[str, str]] = Timers()
     durability = _durability(_Storage(), {}, timers)
     durability.disconnected("client/c", 100)
@@ -119,7 +119,7 @@ def test_the_progress_of_a_client_that_leaves_is_saved_once_the_disk_has_what_it
 
 
 def test_what_a_client_that_leaves_costs_does_not_grow_with_the_others() -> None:
-    """Of 10,000 that lose their connections at once each had the progress of all saved."""
+    """Of 10,000 clients that disconnect at once, each saved the progress of all."""
     storage = _Storage()
     asked: list[str] = []
     queues = {f"client/{i}": _queue(8, 8) for i in range(100)}
@@ -134,7 +134,7 @@ def test_what_a_client_that_leaves_costs_does_not_grow_with_the_others() -> None
 
 @pytest.mark.parametrize(("sessions", "each"), [(600, 1), (1, 1_200)])
 def test_events_of_many_matches_are_stored_in_records_that_the_log_takes(sessions: int, each: int) -> None:
-    """A record was over the bounds of the log, which ended the broker, and again after each restart."""
+    """A record exceeded the log's bounds, which ended the broker, also after each restart."""
     count, event_type = 4_096, EventType("T", {"x": "int64"})
     storage = BrokerStorage(
         {"T": Retention()}, lambda _: SimulatedFiles(1), StateStore(":memory:"), salt=1, now_ns=lambda: 1
@@ -167,7 +167,7 @@ def test_events_of_many_matches_are_stored_in_records_that_the_log_takes(session
 
 
 def _reader() -> tuple[InterfaceQueue, Noted]:
-    """A connected session that has nothing on its way."""
+    """A connected session with nothing in flight."""
     queue = InterfaceQueue(
         "client/c",
         Link(1),

@@ -1,10 +1,7 @@
-"""Brokers and clients, endpoint to endpoint, over connections that lose what is on its way: every event
-arrives, none twice while links resume, and at rest nothing is left in any queue or count.
-
-The messages are encoded and decoded, so that both ends of a link count the bytes of what they have. Whoever
-moves the frames does no more than it is asked to: it writes where it was woken, and keeps the time of one
-timer.
-"""
+"""Brokers and clients, endpoint to endpoint, over lossy connections: every event arrives, none twice while
+links resume, and at rest no queue or count has anything left. Messages are encoded and decoded, so that both
+ends count equal bytes. The driver does only what the endpoints request: it writes where it was woken, and
+keeps one timer."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def type_of(client: str) -> EventType:
 
 
 class End:
-    """One end of a wire: who writes there, and what is on its way to it."""
+    """One end of a wire: its writer, and its incoming bytes."""
 
     def __init__(self) -> None:
         self.arriving: deque[bytes] = deque()
@@ -112,7 +109,7 @@ class BrokerUnderTest:
 
 
 class ClientUnderTest:
-    """It reads what it is told to, and publishes numbered events of a type of its own."""
+    """It reads on command, and publishes numbered events of its own type."""
 
     def __init__(self, world: World, name: str, broker: str, window_bytes: int) -> None:
         self.world, self.name, self.broker = world, name, broker
@@ -229,7 +226,7 @@ class World:
             self.ends[f"client/{client.name}", f"broker/{client.broker}"] = None
         self._greeting: dict[tuple[str, str], Hello] = {}
         self._before: dict[tuple[str, str], tuple[int, int]] = {}
-        """By interface and peer the bytes of events that were sent and processed before the last reset."""
+        """By interface and peer, bytes of events sent and processed before the last reset."""
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -237,13 +234,13 @@ class World:
         return self.clients[int(interface[-1])]
 
     def link(self, interface: str, peer: str) -> Link:
-        """The end at an interface of the link to another one."""
+        """The other end of the link at an interface."""
         if interface.startswith("client/"):
             return self.client(interface).endpoint.link
         return self.brokers[interface[7:]].endpoint.queues[peer].link
 
     def event_bytes(self, interface: str, peer: str) -> tuple[int, int]:
-        """The bytes of events that one end of a link has sent and processed since it was reset."""
+        """The bytes of events that one end of a link has sent and processed since its reset."""
         link, (sent, processed) = self.link(interface, peer), self._before[interface, peer]
         return link.event_bytes_sent - sent, link.event_bytes_received - processed
 
@@ -253,7 +250,7 @@ class World:
             self._before[interface, peer] = link.event_bytes_sent, link.event_bytes_received
 
     def dial(self, link: tuple[str, str]) -> None:
-        """The first end opens a connection; sometimes its answer is lost."""
+        """The first end opens a connection; sometimes the answer is lost."""
         if self.ends[link] is not None:
             return
         dialer, acceptor = link
@@ -300,11 +297,11 @@ class World:
                 end.lost(self.now_ns)
 
     def reset(self, link: tuple[str, str]) -> None:
-        """One end loses what it knew of the other."""
+        """One end loses its state of the other."""
         self.cut(link)
         self.resets = True
         if link[0].startswith("client/"):
-            # With another incarnation it would get another session, and miss what waits in this one.
+            # Another incarnation would get another session, and miss what waits in this one.
             self.client(link[0]).endpoint.link.peer_incarnation = 0
         else:
             one, other = self.random.sample(link, 2)
@@ -337,7 +334,7 @@ class World:
         return True
 
     def serve(self) -> bool:
-        """The turns of the loop in which brokers serve their sessions."""
+        """The turns in which brokers serve their sessions."""
         served = False
         for broker in self.brokers.values():
             if broker.endpoint.deferred:
@@ -352,7 +349,7 @@ class World:
                 each.on_time()
 
     def settle(self) -> None:
-        """Everything that can happen happens, until nothing more does."""
+        """Run everything that is possible, to rest."""
         for _ in range(200_000):
             active = self.serve()
             for link in self.ends:
@@ -467,7 +464,7 @@ def test_every_event_arrives_once_and_nothing_is_left(seeds: range) -> None:
 
 
 def test_a_client_gives_no_control_up_while_its_hello_is_under_way() -> None:
-    """The broker resumed the link, the client began anew: its events were taken for repetitions."""
+    """The broker resumed the link while the client began anew, and its events were taken for repetitions."""
     broker, first, second = broker_endpoint("b1"), Noted(), Noted()
     session = ClientSession("c")
     client = ClientEndpoint(session, Link(7, max_control=3))

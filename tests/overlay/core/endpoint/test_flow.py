@@ -31,7 +31,7 @@ def test_a_client_with_cheap_turns_and_a_neighbour_never_wait() -> None:
 
 
 def test_clients_with_dear_turns_have_half_of_the_time_together() -> None:
-    """In each round another interface has a message; the hostile clients take all that they are given."""
+    """In each round another interface has a message; the hostile clients take their whole share."""
     for hostile in (1, 2, 5):
         turns, shares = Turns(), [Share() for _ in range(hostile)]
         due = [(0, i) for i in range(hostile)]
@@ -66,7 +66,7 @@ def test_a_client_rests_as_long_as_its_turn_took_and_no_more_once_the_others_are
 
 
 def test_a_turn_beside_others_has_as_many_messages_as_took_its_time() -> None:
-    """Turns of 128 subscriptions took 10 ms each, and an event of another client waited for one of them."""
+    """Turns of 128 subscriptions took 10 ms each, and another client's event waited for one."""
     turns, share, message_ns = Turns(), Share(), 80_000
     for number in range(20):
         assert turns.messages(share, number) == TURN_MESSAGES, "it is alone"

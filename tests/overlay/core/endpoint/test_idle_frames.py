@@ -1,4 +1,4 @@
-"""Frames that change nothing are charged to their connection, whatever they are; others are not."""
+"""Any frame without effect is charged to its connection; others are not."""
 
 import pytest
 from core_endpoints import broker_endpoint, connected, frame_of
@@ -15,7 +15,7 @@ ABOVE = parse("x >= $low", QUOTE)
 
 
 class Sender:
-    """A client, or a neighbour, of a broker that has one subscription of it."""
+    """A client or neighbour of a broker, which has one of its subscriptions."""
 
     def __init__(self, interface: str = "client/c") -> None:
         self.broker: BrokerEndpoint[WireMessage] = broker_endpoint(
@@ -32,7 +32,6 @@ class Sender:
         return frame_of(self._sequence if messages else 0, *messages, received=received, credit=credit)
 
     def send(self, *messages: Message, received: int = 0, credit: int = 1 << 40) -> float:
-        """The permits that a frame takes."""
         return self.receive([self.frame(*messages, received=received, credit=credit)])
 
     def receive(self, frames: list[Frame[WireMessage]]) -> float:
@@ -42,7 +41,6 @@ class Sender:
         return self.connection.charged - before
 
     def answer(self) -> int:
-        """The number of the newest frame of the broker."""
         newest = 0
         self.broker.deliver()
         while (frame := self.broker.next_frame(self._interface, self.connection)) is not None:

@@ -1,4 +1,4 @@
-"""What a broker keeps for an interface, and what it gives up."""
+"""What a broker queues for an interface, and what it drops."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 
 
 class Silent:
-    """A connection that moves nothing."""
+    """A connection that transfers nothing."""
 
     def wake(self) -> None: ...
 
@@ -57,7 +57,7 @@ def queue(
 
 
 def lost(queued: InterfaceQueue) -> dict[bool, int]:
-    """How many events its client gets to hear that it has lost, by whether newer ones stand for them."""
+    """The number of reported lost events, by whether newer ones replace them."""
     other = Link(2)
     meet(queued.link, other)
     drain(other, queued.link)  # credit
@@ -90,7 +90,7 @@ def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
 
 
 def test_a_full_queue_asks_for_an_acknowledgement() -> None:
-    """Else its sources would be held until a lazy one comes, however fast the client reads."""
+    """Else its sources would wait for a lazy acknowledgement, however fast the client reads."""
     blocked, _ = queue(SlowConsumer.BLOCK, events=10)
     other = Link(2)
     meet(blocked.link, other)
@@ -105,7 +105,7 @@ def test_a_full_queue_asks_for_an_acknowledgement() -> None:
 
 
 def test_a_full_queue_blocks_no_other_type_when_the_peer_holds_what_fills_it() -> None:
-    """Nothing was in flight any more, so nothing told the queue that it was not full."""
+    """Nothing was in flight, so no acknowledgement relaxed the queue."""
     one = Whole(deliver(0, 1)).held
     queued, _ = queue(SlowConsumer.BLOCK, bytes=10 * one, held_bytes=20 * one)
     for first in range(11):
@@ -253,7 +253,7 @@ def test_large_messages_are_split_and_keep_their_subscriptions() -> None:
 
 
 def test_events_of_a_client_to_itself_are_dropped_while_its_queue_is_full() -> None:
-    """To wait would be to wait for itself."""
+    """Blocking would wait for itself."""
     blocked, _ = queue(SlowConsumer.BLOCK, events=7)
     assert blocked.send_events(deliver(0, 5), own=True)
     assert blocked.send(deliver(5, 5))
@@ -339,7 +339,7 @@ def stored(first: int, count: int) -> Deliver:
 
 
 def test_what_is_stored_makes_no_queue_full(conflations: list[EventQueue]) -> None:
-    """A durable session that is behind in a stored type has room for the events of others."""
+    """A durable session behind in a stored type has room for other events."""
     keyed = conflating(events=1_000)
     keyed.send_stored(stored(0, 2_000))
     for each in range(100):
@@ -377,7 +377,7 @@ def test_all_keys_are_looked_for_before_any_is_lost() -> None:
 
 
 def test_a_session_that_goes_on_has_the_policy_that_its_client_asks_for_now() -> None:
-    """One that was restored has had none; events of types without a key are only never superseded."""
+    """A restored one has had none; events of types without a key are never superseded."""
     endpoint = broker_endpoint("b1", event_types=[SHIP], storage=stored_session("client/c"))
     queued = endpoint.queues["client/c"]
     assert queued.durable
@@ -398,7 +398,7 @@ def test_a_session_that_goes_on_has_the_policy_that_its_client_asks_for_now() ->
 
 
 def test_stored_events_of_a_held_type_hold_and_drop_nothing() -> None:
-    """The timer of a link that had been away for a moment ended the broker, which could drop none of them."""
+    """A brief absence of a link ended the broker by a timer, since none of the events could be dropped."""
     held, _ = queue(SlowConsumer.BLOCK, held_bytes=15_000)
     held.attach(SILENT)
     for first in range(0, 400, 100):

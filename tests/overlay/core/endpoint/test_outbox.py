@@ -1,4 +1,4 @@
-"""A client's outbox: what leaves it in which order and when, and what its callers are told."""
+"""A client's outbox: order and time of sending, and results of calls."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ MS = 1_000_000
 
 @dataclass
 class World:
-    """A client and its broker, which refuses bad events, and frames on their way between them."""
+    """A client and its broker, which refuses bad events, and frames between them."""
 
     limits: Limits = field(default_factory=Limits)
     options: dict[str, int] = field(default_factory=dict)
@@ -42,10 +42,10 @@ class World:
         self.published: dict[str, list[int]] = {"A": [], "B": []}
         self.incarnation = 1
         self.arrived: dict[str, list[int]] = {}
-        """By type, what the broker that runs now has got, in order."""
+        """By type, the events at the present broker, in order."""
         self.ever: set[int] = set()
         self.forgotten: set[int] = set()
-        """Bad events of a broker that has ended since: its refusals may have been lost."""
+        """Bad events of an ended broker, whose refusals may have been lost."""
         self.held: set[str] = set()
         self.batches = 0
         self.refusals = 0
@@ -73,7 +73,6 @@ class World:
     # --- the broker, and the connection ---------------------------------------------------------------------
 
     def restart(self) -> None:
-        """The broker starts, with no memory."""
         self.incarnation += 1
         self.broker = Link(self.incarnation)
         self.forgotten |= self.bad & self.ever
@@ -99,7 +98,6 @@ class World:
             self.to_client.append(frame)
 
     def serve(self) -> None:
-        """The broker handles a frame."""
         if not self.to_broker:
             return
         for message in self.broker.receive(self.to_broker.popleft(), self.now_ns):
@@ -114,7 +112,6 @@ class World:
                         self.broker.send(Refuse(0, "INVALID_ARGUMENT", "bad", 0, name, sequence, 1))
 
     def read(self) -> None:
-        """The client handles a frame."""
         if self.to_client:
             for message in self.client.receive(self.to_client.popleft(), self.now_ns):
                 self.client.handle(message)
@@ -130,7 +127,6 @@ class World:
         self.broker.handle_timer(self.now_ns)
 
     def settle(self) -> None:
-        """Until nothing more happens."""
         quiet = 0
         while quiet < 3:
             quiet += 1
@@ -218,7 +214,7 @@ def test_events_arrive_in_order_once_and_callers_are_told_the_truth(script: list
 
 
 def count(error: Exception | None) -> int:
-    """How many events an error of a flush speaks of."""
+    """The number of events in a flush's error."""
     if error is None:
         return 0
     more = str(error).partition("(")[2]
@@ -418,7 +414,7 @@ def test_control_without_a_connection_is_bounded() -> None:
 
 
 def test_event_types_that_are_published_no_more_leave_nothing_behind() -> None:
-    """A publisher of short-lived types grew, and each flush looked at all of them."""
+    """A publisher of short-lived types grew, and each flush visited all of them."""
     world = World()
     before = tables(world.client)
     for number in range(20):

@@ -26,8 +26,6 @@ BOUNDS = Bounds(2, 2, 2, 4, 40, 3)
 
 
 class Bounded:
-    """A broker whose clients are bounded."""
-
     def __init__(self) -> None:
         self.driven = Driven(C, D)
         self.quotas = Quotas(self.driven.broker.tables, BOUNDS)
@@ -132,7 +130,7 @@ def test_sessions(bounded: Bounded) -> None:
 
 
 def test_sessions_of_one_principal_whatever_their_names() -> None:
-    """One that opens names and leaves them to their leases keeps nobody else away."""
+    """Names left to their leases keep no other principal out."""
     endpoint = broker_endpoint("b1", options=EndpointOptions(bounds=Bounds(client_sessions=2)))
 
     def opens(name: str, principal: str) -> bool:
@@ -213,7 +211,7 @@ def test_the_size_of_a_normal_form() -> None:
 
 
 def test_updates_and_events_keep_their_rates() -> None:
-    """A second's worth at once, then the rate; of each session by itself, and whatever the clock does."""
+    """A second's worth at once, then the rate, per session, even if the clock jumps."""
     bounds = Bounds(session_updates_per_s=3, session_events_per_s=10, session_event_bytes_per_s=1_000)
     quotas = Quotas(Driven(C, D).broker.tables, bounds)
 

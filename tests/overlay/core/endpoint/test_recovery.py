@@ -1,5 +1,5 @@
-"""When a restarted broker takes events again: once its neighbours and clients have had the time to say what
-they want."""
+"""When a restarted broker accepts events: after its neighbours and clients have had time to announce
+interest."""
 
 from covey.overlay.core.endpoint.recovery import CLIENTS_NS, Recovery
 from covey.overlay.core.endpoint.timers import Timers
@@ -11,7 +11,7 @@ KNOWN = Recovery(7, 0, Timers()).incarnation(1)
 
 
 def recovering(of_neighbour: Hello) -> tuple[Recovery, Timers[tuple[str, str]]]:
-    """A broker whose client knew its former life, and to which a neighbour has connected."""
+    """A broker whose client had a session in its former life, and to which a neighbour has connected."""
     timers: Timers[tuple[str, str]] = Timers()
     recovery = Recovery(8, STARTED_NS, timers)
     recovery.neighbour_connected(of_neighbour)
@@ -46,7 +46,7 @@ def test_a_broker_alone_restarted_waits_for_its_own_clients() -> None:
 
 
 def test_clients_behind_a_neighbour_that_has_restarted_too_get_as_much_time() -> None:
-    """All brokers were killed: those started last know of no former life, until their clients connect."""
+    """All brokers were killed: the last to start learn of a former life only when clients connect."""
     recovery, timers = recovering(hello(0))
     recovery.neighbour_connected(hello(KNOWN))  # another one has not
     timers.take(STARTED_NS + CLIENTS_NS)

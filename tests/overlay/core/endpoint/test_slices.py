@@ -1,4 +1,4 @@
-"""How much of what has arrived a broker handles in one call: of neighbours, of long filters, of a SyncEnd."""
+"""The work of one call on arrived frames: neighbours', with long filters, at a SyncEnd."""
 
 from itertools import pairwise
 
@@ -26,7 +26,7 @@ def subscriptions(broker: BrokerEndpoint[WireMessage], interface: str) -> int:
 
 
 def test_what_a_neighbour_sends_together_is_handled_some_frames_at_a_time() -> None:
-    """2,500 changes of a hostile client, 60 ms of them, were one call at the next broker."""
+    """2,500 changes of a hostile client, 60 ms, were one call at the next broker."""
     broker = broker_endpoint("b1", neighbours=("b2",))
     client, neighbour = connected(broker, "client/r"), connected(broker, "broker/b2")
     broker.receive("client/r", client, [frame_of(1, Advertise(1, QUOTE))], 0)
@@ -83,7 +83,7 @@ def test_a_turn_has_few_messages_where_these_have_long_filters() -> None:
 
 @pytest.mark.parametrize("breaks", [False, True])
 def test_what_a_client_has_not_repeated_by_its_sync_end_is_withdrawn_in_turns(breaks: bool) -> None:
-    """A client with a million subscriptions that sent SyncBegin and SyncEnd stopped the others for 17 s."""
+    """SyncBegin and SyncEnd of a client with a million subscriptions stopped the others for 17 s."""
     broker = broker_endpoint("b1")
     connection, count = connected(broker, "client/h"), 5 * PART + 3
     left = [frame_of(1, *(Subscribe(i, i, ABOVE, {"low": -i}) for i in range(1, count + 1)))]

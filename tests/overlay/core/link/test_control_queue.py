@@ -1,4 +1,4 @@
-"""Control on a link: the latest values win, and nothing passes what it must not pass."""
+"""Control on a link: the latest values win, and order is kept where it matters."""
 
 from dataclasses import replace
 
@@ -89,9 +89,8 @@ def test_merged_updates_give_the_same_values_and_the_newest_epoch(
 def test_every_frame_ends_in_a_state_that_existed(
     steps: list[tuple[int, int] | None], stretch: int, full: int
 ) -> None:
-    """None takes a frame. An Update may pass others only within one: else a peer could see that one
-    subscription has narrowed before another has widened to cover the difference.
-    """
+    """Updates may overtake within one frame alone: else a peer could see one subscription narrow before
+    another widens to cover the difference."""
     queue = ControlQueue()
     values_sent: dict[int, int] = {}
     states: list[dict[int, int]] = [{}]
@@ -130,7 +129,7 @@ def test_control_is_sent_in_frames_of_bounded_size() -> None:
 
 
 def test_a_slow_link_has_one_pending_update_per_subscription() -> None:
-    """What a frame leaves behind still takes up what comes."""
+    """What a frame leaves behind still absorbs later updates."""
     queue = ControlQueue()
     for epoch in range(1, 10_001):
         queue.append(update(epoch, epoch % 1000, limit=float(epoch)), 1 << 20)

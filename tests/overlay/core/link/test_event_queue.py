@@ -33,7 +33,7 @@ def deliver(events: list[tuple[str | None, list[int]]], kind: str, first: int) -
 
 
 def content(queue: EventQueue) -> list[tuple[int, tuple[int, ...]]]:
-    """The sequence numbers and the subscriptions of what waits."""
+    """Sequence numbers and subscriptions of the waiting events."""
     found = []
     for each in queue.messages():
         assert isinstance(each, Deliver)
@@ -72,7 +72,7 @@ def test_the_last_event_of_each_key_stays(messages: list[tuple[list, str]], held
 
 
 def test_keys_of_another_kind_are_other_keys() -> None:
-    """A type that is forgotten and declared again, while its events wait."""
+    """The type is dropped and declared again while its events wait."""
     queue = EventQueue()
     for first, kind, keys in ((0, "int64", [7, 7]), (2, "string", ["7", "x"]), (4, "int64", [8, 7])):
         ship = EventType("Ship", {"id": kind}, key="id")

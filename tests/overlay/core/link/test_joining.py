@@ -1,4 +1,4 @@
-"""Messages that gathered leave as one, with the same events for the same subscriptions."""
+"""Gathered messages leave as one, with the same events for the same subscriptions."""
 
 import numpy as np
 from hypothesis import given
@@ -28,7 +28,7 @@ def deliver(first: int, ids: list[list[int]], epoch: int = 1) -> Deliver:
 
 
 def contents(messages: list[Message]) -> list[object]:
-    """Event by event: kind, type, publisher, sequence number, and subscriptions."""
+    """Per event: kind, type, publisher, sequence number, and subscriptions."""
     found: list[object] = []
     for message in messages:
         if not isinstance(message, Publish | Deliver):

@@ -1,4 +1,4 @@
-"""A link end by itself, and two of them over a connection that breaks anywhere."""
+"""A link end by itself, and two over a connection that breaks anywhere."""
 
 from collections import deque
 
@@ -166,7 +166,7 @@ def test_a_refusal_precedes_the_acknowledgement_of_the_refused_message() -> None
 
 
 def test_refusals_of_several_frames_precede_the_acknowledgement() -> None:
-    """The first frame acknowledged events that the next one refused: they counted as confirmed."""
+    """The first frame acknowledged events that the next one refused, so they counted as confirmed."""
     a, b = pair()
     drain(a, b)
     drain(b, a)
@@ -388,8 +388,7 @@ STEP = st.sampled_from(["a sends", "b sends", "a writes", "b writes", "to a", "t
 def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
     steps: list[str], in_flight: int, window: int
 ) -> None:
-    """Events and SyncEnds arrive once and in the order of their kind, wherever frames are lost with a
-    connection."""
+    """Events and SyncEnds arrive once and in order of their kind, wherever a connection loses frames."""
     options = {"frames_in_flight": in_flight, "window_bytes": window}
     a, b = pair(**options)
     links = {"a": a, "b": b}

@@ -1,4 +1,4 @@
-"""What two ends of a link tell each other besides messages: what is asked, has settled, is held, is lost."""
+"""Flow on a link besides messages: requested acknowledgements, settled epochs, holds, gaps."""
 
 from core_ends import drain, events, exchange, meet, pair, update
 

@@ -1,4 +1,4 @@
-"""A message is the same after it was packed, and what it takes is counted."""
+"""A packed message is unchanged, and its size is counted."""
 
 import random
 
@@ -92,7 +92,7 @@ def test_a_queue_counts_what_it_has_whatever_is_done_with_it() -> None:
 
 
 def test_a_small_part_of_a_batch_holds_no_other_event() -> None:
-    """One event of each of 1,000 batches held them all."""
+    """One event of each of 1,000 batches retained them all."""
     rows = [{"firm": "x" * 1_000, "price": 1.0}] * 1_000
     batch = EventBatch.from_pylist(TYPES[0], rows, publisher="p")
     part = batch.slice(5, 20)

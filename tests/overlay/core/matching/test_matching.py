@@ -233,7 +233,7 @@ def _no_memory(*_: object, **__: object) -> None:
 
 
 def test_no_event_applies_more_changes_than_a_bound() -> None:
-    """A client that subscribed and unsubscribed had events of others apply all of it: up to 16 ms at once."""
+    """A client's subscriptions and cancellations were all applied by others' events: up to 16 ms at once."""
     registry, matching = Registry(), Matching("cluster", QUOTE)
     same = parse("price < $p", QUOTE)
     interests = [registry.make("client/h", 1, i, same, {"p": float(i)}) for i in range(2_000)]
@@ -254,7 +254,7 @@ def test_no_event_applies_more_changes_than_a_bound() -> None:
 
 
 def test_a_filter_of_many_constants_is_indexed_when_it_arrives() -> None:
-    """To index one takes some 10 ms, in the turn of who sends it; small ones are applied some at a time."""
+    """Indexing one takes some 10 ms, in its sender's turn; small ones are applied in parts."""
     registry, matching = Registry(), Matching("cluster", QUOTE)
     for i in range(40):
         small = parse(f"price < {i}.5 and volume != {i}", QUOTE)

@@ -20,7 +20,7 @@ def slots(link: Link) -> list[str]:
 
 
 def message_kinds(link: Link, *args: object, **changes: object) -> list[str]:
-    """The messages of a change by kind, after the neighbour has applied them."""
+    """A change's messages by kind, after the neighbour has applied them."""
     messages = link.change(*args, **changes)
     for message in messages:
         link.apply(message)
@@ -60,7 +60,7 @@ def test_only_one_interval_may_differ() -> None:
 
 
 def test_all_operators_share_a_structure_and_a_dropped_bound_is_infinite() -> None:
-    """A predicate dropped or added on an attribute is an Update where it was Subscribe and Unsubscribe."""
+    """A bound dropped or added is an Update; it was a Subscribe and an Unsubscribe."""
     plain, merging, interest = Link(), Link(merging="perfect"), Interests()
     bounded, open_ended = interest("x between 2 and 5 and y < 3"), interest("x >= 2 and y < 3")
     point = interest("x == 4 and y < 3")

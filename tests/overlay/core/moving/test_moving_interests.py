@@ -1,4 +1,4 @@
-"""Announcements: how much wider than the subscription; motion in the core and at the client."""
+"""Announcements wider than the subscription; motion in the core and at the client."""
 
 import random
 from typing import Any
@@ -132,7 +132,7 @@ class Bench(Driven):
         self("broker/n", Advertise(1, CAR))
 
     def forwarded(self, message: Message, now_s: float) -> list[dict[str, object]]:
-        """The values of the SUBs and UPDs that go to the neighbour."""
+        """The values of SUBs and UPDs to the neighbour."""
         source = "" if isinstance(message, Tick) else "client/s"
         messages = sent(self(source, message, now_ns=round(now_s * SECOND_NS)), Subscribe, Update)
         return [dict(request.values) for _, request in messages]

@@ -1,4 +1,4 @@
-"""Notices of named operators without an answer: who gets them, how often, and what they count."""
+"""Notices of named operators without an answer: receivers, frequency and counts."""
 
 from itertools import pairwise
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Upward links: which may be, without a cycle whatever brokers believe, and when one replaces another."""
+"""Upward links: valid ones, no cycle under any beliefs, and replacement."""
 
 import random
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def cycle(links: dict[str, str]) -> bool:
 
 
 def components(members: list[str], links: dict[str, str]) -> int:
-    """How many trees upward links make of these brokers."""
+    """The number of trees that upward links make of these brokers."""
     return sum(member not in links for member in members)
 
 
@@ -110,7 +110,7 @@ def test_with_all_alive_the_links_are_those_of_the_file(rule: UplinkRule) -> Non
 @examples(200)
 @given(rules(), st.data())
 def test_a_new_leaf_leaves_the_order_of_the_others_as_it_is(rule: UplinkRule, data: st.DataObject) -> None:
-    """So while some brokers have read the longer file and others have not, no two orders meet."""
+    """So brokers with the longer file and brokers with the old one never disagree."""
     under = data.draw(st.sampled_from(rule.order))
     brokers = [rule.order[0], *(b for b in rule.order[1:])]
     links = [(rule.parents[b], b) for b in rule.order if b in rule.parents]

@@ -1,4 +1,4 @@
-"""Acknowledgements: cumulative, in order, never in a ring; and the ends of answers to updates for views."""
+"""Acknowledgements: cumulative, in order, never in a ring; ends of answers to updates of views."""
 
 from collections.abc import Callable
 from unittest.mock import patch
@@ -284,6 +284,6 @@ def test_a_refusal_of_merged_requests_ends_the_newest_of_them() -> None:
     first = slot.epoch
     x(S, Update(3, 1, {"low": 4}, for_views=3))
     assert slot.epoch > first
-    # The link has merged what was sent into the message of the epoch `first`.
+    # The link has merged the messages into the one of epoch `first`.
     assert answered(x, N, Refuse(first, "RESOURCE_EXHAUSTED", "", slot.slot_id, "Ship")) == [(S, 3)]
     assert not state.answers.pending()

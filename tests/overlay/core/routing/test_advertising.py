@@ -35,13 +35,12 @@ def content(text: str) -> Filter:
 
 @pytest.fixture
 def x() -> Driven:
-    """A broker with two neighbours and two clients."""
     return Driven("broker/m", "broker/n", "client/p", "client/s")
 
 
 def test_interest_is_forwarded_only_to_publishers_whose_promise_it_intersects(x: Driven) -> None:
     def slot_messages(source: str, message: Message) -> list[tuple[str, type[Message], dict[str, object]]]:
-        """The control messages about subscriptions that it makes."""
+        """The broker's control messages about subscriptions."""
         return [
             (to, type(m), dict(getattr(m, "values", {})))
             for to, m in sent(x(source, message), Subscribe, Update, Unsubscribe)
@@ -139,7 +138,7 @@ def test_a_publisher_gets_listener_reports_on_request_and_on_changes(x: Driven) 
 
 
 def test_a_moving_subscription_that_enters_a_promise_is_reported() -> None:
-    """By itself, without any message."""
+    """By time alone, without a message."""
     x = Driven("client/p", "client/s")
     start = 10**18
 

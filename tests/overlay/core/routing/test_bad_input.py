@@ -1,4 +1,4 @@
-"""What a client or a peer may get wrong: one clear error or one defined outcome each, and no trace."""
+"""Mistakes of clients and peers: one clear error or one defined outcome each, and no trace."""
 
 import re
 
@@ -51,14 +51,13 @@ class Bench(Driven):
         self.rest()
 
     def rest(self) -> list[Action]:
-        """The neighbour acknowledges everything sent to it."""
         return self("broker/n", Acknowledge(self.broker.tables.acks.newest_sent("broker/n")))
 
     def state(self) -> object:
         return inspect(self.broker)["types"]
 
     def refused(self, source: str, message: Message) -> Refuse:
-        """The one refusal that a message earns; it changes nothing, and its epoch is settled."""
+        """The message's only refusal, which changes nothing; its epoch is settled."""
         before = self.state()
         done = self(source, message)
         refusals = [refusal for _, refusal in sent(done, Refuse)]
@@ -110,7 +109,7 @@ def test_an_update_of_a_cancelled_subscription_is_not_found() -> None:
 
 
 def test_an_update_that_races_an_unsubscribe_is_settled_and_leaves_no_state() -> None:
-    """The client cancels while its update is under way; what comes after the cancellation is refused."""
+    """The client cancels during its update; later messages are refused."""
     session, bench = ClientSession("s", engine="naive"), Bench()
     bench("client/s", Unsubscribe(2, 1))
     session.epoch = 2

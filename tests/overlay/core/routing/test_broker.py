@@ -1,7 +1,5 @@
-"""The broker, message by message: whole lists of actions, the mends, and refusals.
-
-The scripts (`test_scripts.py`) have the papers' listings, in whole overlays; here is what these do not show.
-"""
+"""The broker, message by message: whole lists of actions, the mends, and refusals. The scripts
+(`test_scripts.py`) have the papers' listings, in whole overlays."""
 
 import pytest
 from core_driven import Driven, sent
@@ -43,7 +41,6 @@ def below(limit: float) -> Filter:
 
 @pytest.fixture
 def x() -> Driven:
-    """A broker with two neighbours and two clients."""
     return Driven(A, B, C, D)
 
 
@@ -79,7 +76,7 @@ def test_messages_that_arrived_together_get_one_acknowledgement_last(x: Driven) 
 
 
 def _deferring(x: Driven) -> None:
-    """Interest of a neighbour and of a client in what another neighbour publishes."""
+    """A neighbour's and a client's interest in another neighbour's events."""
     x(A, Advertise(1, QUOTE))
     x(B, Subscribe(1, 1, STRUCTURE, {"1": 9.0}))
     x(C, Subscribe(1, 1, BELOW, {"limit": 5.0}))
@@ -152,7 +149,7 @@ def test_a_second_publisher_is_advertised_only_where_none_was(x: Driven) -> None
 
 
 def test_existing_subscriptions_are_sent_to_a_new_publisher(x: Driven) -> None:
-    """The mend of Fig. 3: subscriptions may be older than the AD, which does not wait for what it draws."""
+    """The mend of Fig. 3: subscriptions may precede the AD, which does not wait for their forwarding."""
     assert x(C, Subscribe(1, 1, below(10), {})) == [Send(C, Acknowledge(1))]
     assert x(A, Advertise(1, QUOTE)) == [
         Send(B, Advertise(2, QUOTE)),
@@ -256,7 +253,6 @@ def test_a_slot_that_a_neighbour_refused_is_resent_when_it_advertises(x: Driven)
 
 
 def test_a_batch_that_matches_whole_is_forwarded_as_the_same_object(x: Driven) -> None:
-    """The same object: it is not serialised again."""
     x(A, Advertise(1, QUOTE))
     x(B, Subscribe(1, 1, STRUCTURE, {"1": 10.0}))
     x(C, Subscribe(1, 1, below(20), {}))
@@ -298,7 +294,7 @@ def test_a_removed_neighbour_is_no_longer_awaited(x: Driven) -> None:
 
 
 def test_a_restarted_neighbour_gets_the_whole_state_again(x: Driven) -> None:
-    """Epochs go on; what waited for it waits for the end; ids of slots stay."""
+    """Epochs continue; waiting changes wait for the end of the sync; slots keep their ids."""
     x(A, Advertise(1, QUOTE))
     x(C, Advertise(1, QUOTE), Subscribe(2, 1, BELOW, {"limit": 10}))
     assert x(A, Connect()) == [

@@ -1,4 +1,4 @@
-"""The last events of the keys of durable types: beside the stored ones, and over restarts of brokers."""
+"""The last events of durable types' keys: beside the stored ones, and over restarts of brokers."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,6 @@ def batch(*rows: tuple[str, int], first: int = 1) -> EventBatch:
 
 
 def sent(actions: list[Action], to: str) -> list[Message]:
-    """Without acknowledgements and synchronisation."""
     control = (Acknowledge, SyncBegin, SyncEnd, Advertise, Subscribe)
     messages = [each.message for each in actions if isinstance(each, Send) and each.interface == to]
     return [message for message in messages if not isinstance(message, control)]
@@ -77,7 +76,6 @@ def view(epoch: int = 1, subscription_id: int = 1) -> Subscribe:
 
 
 def shown(broker: Broker) -> list[tuple[object, object]]:
-    """What a new view at the broker gets."""
     answers = sent(join(broker, "client/new", view()), "client/new")
     broker.handle(Disconnect(), "client/new", 0)
     return sorted(row for each in answers if isinstance(each, Deliver) for row in rows(each))
@@ -185,7 +183,7 @@ def test_restored_keys_leave_if_their_publisher_does_not_claim_them(back: bool) 
 
 @pytest.mark.parametrize("before", ["published", "restored", "claimed"])
 def test_that_keys_have_left_is_stored_where_another_has_all_of_them(before: str) -> None:
-    """Else a restart restores what another broker's publisher has replaced since."""
+    """Else a restart would restore events that another broker's publisher has replaced since."""
     broker = started(NEXT)
     broker.handle(Advertise(2, VEHICLE), NEXT, 0)
     if before != "published":

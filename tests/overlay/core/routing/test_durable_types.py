@@ -1,6 +1,5 @@
-"""Interest in durable types goes to every broker, whoever publishes: stored events outlive their publishers,
-and restarts of the brokers on their way.
-"""
+"""Interest in durable types goes to every broker: stored events outlive publishers, and restarts on their
+way."""
 
 import pytest
 from core_driven import Driven, sent
@@ -34,7 +33,7 @@ def slots(network: Network, at: str, towards: str) -> int:
 
 
 def from_b1(network: Network, event_type: EventType = ORDER) -> list[object]:
-    """What b2 does with a stored event of b1."""
+    """The actions of b2 on a stored event of b1."""
     row = {name: 7 if kind == "int64" else "x" for name, kind in event_type.attributes.items()}
     batch = EventBatch.from_pylist(event_type, [row], publisher="p", first_sequence=1)
     return [*network.brokers["broker/b2"].handle(Publish(batch), "broker/b1", 0)]

@@ -1,4 +1,4 @@
-"""Requests for earlier events on a busy link, whose pending Updates absorb later ones of their slots."""
+"""Requests for earlier events on a busy link, whose waiting Updates absorb later ones of their slots."""
 
 from dataclasses import dataclass
 
@@ -35,9 +35,8 @@ class Arrival:
 
 
 class BusyLink:
-    """Clients `a`, `b` and `c` at a broker, and a publisher at its neighbour; `flush` empties the link
-    between, which is busy until then. Filters are closed ranges.
-    """
+    """Clients `a`, `b` and `c` at a broker, and a publisher at its neighbour; `flush` empties the busy link
+    between. Filters are closed ranges."""
 
     def __init__(self, key: str | None = None, **options: object) -> None:
         self.type = EventType("Tick", {"x": "int64", "id": "int64"}, key=key)
@@ -106,14 +105,13 @@ class BusyLink:
         return self.epochs[client]
 
     def requests(self) -> int:
-        """How many requests the broker keeps."""
         outgoing = self.near.broker.tables.types["Tick"].outgoing["broker/x"]
         return sum(len(outgoing.requests.get(slot.slot_id, {})) for slot in outgoing.slots)
 
 
 @pytest.mark.parametrize("first", ["b", "c"])
 def test_a_replay_comes_where_another_slot_covers_what_has_asked(first: str) -> None:
-    """`c` covers `a` when it asks, and `b` when the request leaves."""
+    """`c` covers `a` at its request, and `b` when the request leaves."""
     link = BusyLink()
     for client in sorted("bc", reverse=first == "c"):
         link.subscribe(client, *((50, 60) if client == "b" else (0, 10)))

@@ -1,4 +1,4 @@
-"""Columns of a key table: regions are answered as their filters accept events, however these came."""
+"""Columns of a key table: regions are answered as filters accept events, in whatever form these came."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""The last events of keys: joined batches, bounds, and what eviction tells views."""
+"""The last events of keys: joined batches, bounds, and views at evictions."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Thousands of changes leave no trace: every table of every broker and client is as long as it was before."""
+"""After thousands of changes every table of every broker and client has its former length."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""Named operators in the overlay: who asks, what travels, what is passed on undecided."""
+"""Named operators in the overlay: which brokers evaluate, which results travel, which events stay
+undecided."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -30,7 +31,7 @@ CHAIN = [f"broker/b{i}" for i in range(1, 6)]
 
 @pytest.fixture(autouse=True)
 def asked() -> Iterator[list[tuple[str, Any, int]]]:
-    """The calls of the functions of the operators here: name, first constant, events."""
+    """The calls of this process's operators: name, first constant, events."""
     calls: list[tuple[str, Any, int]] = []
 
     def near(at: pa.Array, center: float, radius: float) -> np.ndarray:
@@ -64,8 +65,6 @@ def asked() -> Iterator[list[tuple[str, Any, int]]]:
 
 
 def missing(*names: str) -> Evaluator:
-    """An evaluator of a broker without these operators."""
-
     def run(operator: NamedOperator, key: int, events: int, compute: Compute) -> Outcome:
         if operator.name in names:
             return Outcome([], 0, reason="is unknown here")
@@ -201,7 +200,7 @@ def test_an_event_that_overtakes_an_update_is_decided_by_the_client() -> None:
 
 
 def test_a_client_reuses_what_brokers_have_asked(asked: list[tuple[str, Any, int]]) -> None:
-    """One of its calls is undecided at its broker: it evaluates again, and asks for that one alone."""
+    """One of its calls is undecided at its broker: it evaluates again, that one alone."""
     network = chain(lambda name: {"evaluator": missing("t_digits")})
     reader(network, "c", CHAIN[4], "t_near(at, $a, 2)", {"a": 10})
     reader(network, "c", CHAIN[4], "t_digits(load, ?n) and ?n == 7", {})

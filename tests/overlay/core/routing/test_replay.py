@@ -57,7 +57,7 @@ class Bench(Driven):
         self("broker/n", Subscribe(1, 1, BELOW, {"limit": 3}))
 
     def events(self, source: str, message: Message) -> list[tuple[str, bool, list[int]]]:
-        """What goes where as events, and whether as a replay."""
+        """Events by receiver, and whether they are replays."""
         return [
             (to, events.replayed, events.batch.sequences().tolist())
             for to, events in sent(self(source, message), Publish, Deliver)
@@ -109,7 +109,7 @@ def test_events_over_the_bound_are_evicted_and_short_replays_counted() -> None:
 
 
 def test_records_count_towards_the_ring_bound() -> None:
-    """A few events that a hundred thousand subscriptions match take more than ten thousand others."""
+    """A few events that match a hundred thousand subscriptions take more than ten thousand others."""
     ring = Ring(10_000)
     ids = np.arange(100_000)
     for moment in range(100):
@@ -129,7 +129,7 @@ def test_records_count_towards_the_ring_bound() -> None:
 
 
 def emptied(ring: Ring) -> int:
-    """The bytes that a ring counts once it has dropped all events, oldest first."""
+    """The bytes of a ring after it has dropped all events, oldest first."""
     while ring.events:
         ring.drop_oldest()
     return ring.nbytes
@@ -176,7 +176,7 @@ def engine_of(event_type: EventType, interest: Interest) -> OperatorMatching:
 
 
 def replays(ring: Ring, serial: int, interest: Interest) -> list[list[int]]:
-    """The sequence numbers that a link is sent, and a session."""
+    """The sequence numbers replayed to a link and to a session."""
     engine = engine_of(WIDER, interest)
     to_link = [each.sequences().tolist() for each in ring.to_link(serial, 3, interest, 1, engine)]
     assert to_link == [b.sequences().tolist() for b, _ in ring.to_session(serial, interest, 1, engine)]
@@ -185,7 +185,7 @@ def replays(ring: Ring, serial: int, interest: Interest) -> list[list[int]]:
 
 @pytest.mark.parametrize("text", FILTERS)
 def test_a_replay_has_what_the_engine_matches(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every kind of attribute, absent and NaN as well, and over schemas with more and fewer attributes."""
+    """Attributes of every kind, absent and NaN too, over wider and narrower schemas."""
     narrow = [EventBatch.from_pylist(READING, READINGS), EventBatch.from_pylist(READING, READINGS[2:3])]
     wide = EventBatch.from_pylist(WIDER, [{**each, "more": 1} for each in READINGS])
     rings = [recorded([*narrow, wide]) for _ in range(2)]
@@ -202,7 +202,7 @@ def test_a_replay_has_what_the_engine_matches(text: str, monkeypatch: pytest.Mon
 def test_what_replays_compute_is_bounded_and_evicts_no_events(
     batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client may update to other texts again and again while nothing is published."""
+    """A client may update to ever new texts while nothing is published."""
     bound = 2_000 * batches
     monkeypatch.setattr(ring_module, "MAX_MASK_BYTES", bound)
     ring = recorded([EventBatch.from_pylist(READING, READINGS[4:])] * batches)
@@ -250,7 +250,7 @@ def test_records_of_replays_are_bounded_while_nothing_is_published(monkeypatch: 
 
 
 def record_with_results(ring: Ring, number: int) -> weakref.ref[npt.NDArray[np.bool_]]:
-    """Record an event that came with what an operator has answered, which is the referent."""
+    """Record an event with an operator's results; returns their referent."""
     truths = np.array([True])
     results = Results({number: Answers(np.array([0]), truths)})
     events = batch(number, 1, at_s=10 + number).with_results(results)
@@ -284,7 +284,7 @@ def test_evicted_events_and_their_results_are_released() -> None:
 
 @pytest.mark.parametrize("fold_after", [1, 2, 5, 40])
 def test_what_is_folded_is_replayed_as_it_came(fold_after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events of several publishers, sources and times, of which links and sessions have had some."""
+    """Events of several publishers, sources and times, some already sent to links and sessions."""
     draw = np.random.default_rng(fold_after)
     early = Interest(6, "client/s", 6, parse("x < 10", WIDER), {})
     rings: list[Ring] = []
@@ -357,7 +357,7 @@ def test_the_rings_of_all_types_have_a_common_bound() -> None:
 
 @pytest.mark.parametrize("others", [2, 100])
 def test_filters_of_any_size_are_tested(others: int) -> None:
-    """Those of many intervals by the engine."""
+    """Filters of many intervals by the engine."""
     bench = Bench()
     listed = parse(f"x in ({', '.join(str(2 * each + 4) for each in range(others))}) and x < $limit", TICK)
     bench("client/s", Subscribe(2, 8, listed, {"limit": 0}))
@@ -372,7 +372,7 @@ def test_filters_of_any_size_are_tested(others: int) -> None:
 
 
 def test_a_replay_to_a_link_has_what_the_updated_filter_matches() -> None:
-    """Another filter of the link has replays of its own updates."""
+    """Other filters of the link have replays of their own updates."""
     bench = Bench()
     bench("broker/n", Subscribe(2, 2, parse("x > $low", TICK), {"low": 99}))
     bench.events("client/p", Publish(batch(1, 8, 50, at_s=20)))
@@ -405,7 +405,7 @@ def test_a_client_delivers_once_an_event_that_is_delivered_and_replayed() -> Non
 
 
 class Served:
-    """A client of a broker, both of one routing; `delivered` has its delivered sequence numbers."""
+    """A client of a broker; `routing` is both sides', `delivered` its delivered sequence numbers."""
 
     def __init__(self, bench: Bench, session: ClientSession) -> None:
         self.bench = bench

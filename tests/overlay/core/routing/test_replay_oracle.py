@@ -1,8 +1,6 @@
-"""Replays of gapless updates against the filters themselves: random types, filters, events and histories.
-
-The same history runs at two brokers, one of which replays by the engine alone. Each link has one
-subscription, so that the engine's answer is that of the filter that has changed.
-"""
+"""Replays of gapless updates against the filters themselves, over random types, filters, events and
+histories. The same history runs at two brokers, one of which replays by the engine alone. Each link has one
+subscription, so the engine's answer is that of the changed filter."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -33,7 +31,7 @@ Arrivals = Counter[tuple[str, int, bool, int]]
 
 @dataclass
 class Subscription:
-    """What the oracle knows of one: of links all have the same `sent`, since an event crosses one once."""
+    """The oracle's state of one subscription; a link's share `sent`, since an event crosses it once."""
 
     receiver: str
     number: int

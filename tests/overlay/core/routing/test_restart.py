@@ -1,4 +1,4 @@
-"""Brokers that lose their state: what was acknowledged before and after, and what the others make of it."""
+"""Brokers that lose their state: acknowledgements before and after, and the other brokers' reactions."""
 
 import random
 from itertools import pairwise
@@ -42,7 +42,7 @@ def test_a_restarted_broker_sends_sync_end_after_its_other_neighbours_have_synce
 
 
 def test_a_restarted_broker_acknowledges_nothing_before_its_neighbours_have_synced() -> None:
-    """The neighbour may publish what the client subscribes to, and then has to be updated first."""
+    """The neighbour may publish a type of the client, and then has to be updated first."""
     x = Driven(neighbours=["a"])
     x(A, Connect())
     x(C, Connect())
@@ -68,7 +68,7 @@ def test_a_neighbour_that_never_connects_is_not_awaited_once_removed() -> None:
 
 
 def test_new_slots_do_not_replace_old_ones_before_the_sync_ends() -> None:
-    """A restarted neighbour counts its slots anew: slot 1 is another filter now, the old one comes later."""
+    """A restarted neighbour numbers its slots anew: slot 1 is another filter, and the old one comes later."""
     x = Driven(A, B)
     x(A, Subscribe(1, 1, STRUCTURE, {"1": 9}))
     x(B, Advertise(1, POINT))
@@ -83,9 +83,8 @@ def test_new_slots_do_not_replace_old_ones_before_the_sync_ends() -> None:
 @pytest.mark.parametrize("routing", ["parametric", "static"])
 @pytest.mark.parametrize("seed", range(40))
 def test_an_update_that_settles_across_a_restart_is_in_force(seed: int, routing: str) -> None:
-    """COVERAGE: whichever brokers between client and publisher crash while an update travels, once it has
-    settled the next matching event arrives. Fails if a restarted broker acknowledges before it has synced.
-    """
+    """COVERAGE: whichever brokers crash while an update travels, the next matching event arrives once it has
+    settled. Fails if a restarted broker acknowledges before it has synced."""
     draw = random.Random(seed)
     network = Network(routing=routing)
     names = [f"broker/b{i}" for i in range(5)]

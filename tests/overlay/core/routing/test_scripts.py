@@ -60,7 +60,6 @@ def rows(batch: EventBatch) -> str:
 
 
 def one_line(message: Message) -> str:
-    """A message in one line."""
     match message:
         case Advertise(epoch, event_type):
             return f"AD @{epoch} {event_type.name}"
@@ -112,7 +111,7 @@ class Script:
         )
 
     def step(self, commands: list[str]) -> str:
-        """Run the commands of one step and deliver all messages; the resulting lines."""
+        """Run the commands of one step and deliver all messages; returns the resulting lines."""
         self.lines = []
         later: list[list[str]] = []
         for command in commands:
@@ -213,7 +212,7 @@ def short(interface: str) -> str:
 
 
 def run(text: str) -> str:
-    """Run a script; the script with the lines that came out in place of those expected."""
+    """Run a script; returns it with the actual lines in place of the expected ones."""
     script, out = Script(), []
     commands: list[str] = []
     expected = False

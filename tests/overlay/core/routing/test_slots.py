@@ -1,7 +1,5 @@
-"""Slots and broker variables (Jayaram et al., section 4.3, Fig. 6 PROPAGATE), and the order of messages.
-
-The script `make_before_break.txt` shows that order, change by change.
-"""
+"""Slots and broker variables (Jayaram et al., section 4.3, Fig. 6 PROPAGATE), and the order of messages,
+which the script `make_before_break.txt` shows change by change."""
 
 import random
 from typing import Any
@@ -56,7 +54,7 @@ def test_withdrawing_releases_every_slot() -> None:
 
 
 def test_a_slot_that_widens_is_updated_before_one_that_narrows() -> None:
-    """Else what the new root takes over would be missed: here 5, by the third filter."""
+    """Else events of the new root would be missed: here 5, by the third filter."""
     link, interest = Link(), Interests()
     wide, *others = (interest(f"x between {a} and {b}") for a, b in ((0, 9), (0, 4), (5, 8), (6, 12)))
     link.change([wide, *others])
@@ -81,12 +79,9 @@ BOXES = ("x between $a and $b and y between $c and $d", "x >= $a and x < $b and 
 def test_no_event_is_missed_between_two_messages_of_a_change(
     seed: int, shapes: tuple[str, ...], mode: str
 ) -> None:
-    """After every single message the slots accept each event that a filter accepts before and
-    after.
-
-    Fails when Unsubscribe comes first, when Updates come in another order, or when a slot may pass to any
-    root of the same structure.
-    """
+    """After every single message the slots accept each event that a filter accepts before and after. Fails
+    when Unsubscribe comes first, when Updates come in another order, or when a slot may pass to any root of
+    its structure."""
     draw = random.Random(seed)
     registry, link, parametric = Registry(), Link(**MODES[mode]), mode != "static"
     live: list[Interest] = []

@@ -1,4 +1,4 @@
-"""Deep and long trees in brokers: subscribed, updated, merged, delivered, against an oracle of its own."""
+"""Deep and long trees in brokers: subscribed, updated, merged, delivered, against an independent oracle."""
 
 import random
 

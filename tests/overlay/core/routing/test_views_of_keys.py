@@ -27,7 +27,7 @@ KEYS = [f"v{i}" for i in range(8)]
 
 
 class Reader:
-    """A view, and what its reader has been told: of every change, or of what several make together."""
+    """A view and its reader's state, after every change or after several together."""
 
     def __init__(
         self, session: ClientSession, subscription_id: int, filter: Filter, together: int = 0
@@ -66,7 +66,7 @@ class Reader:
         self._told(all_changes)
 
     def _told(self, all_changes: list[Changes]) -> None:
-        """Each change follows from those before: nothing twice, nothing that was not inside leaves."""
+        """Each change follows from those before: nothing twice, and no departure of a key outside."""
         for changes in all_changes:
             for row, code in zip(changes.batch.to_pylist(), changes.codes.tolist(), strict=True):
                 key, number, kind = str(row["id"]), int(row["n"]), KINDS[code]
@@ -126,7 +126,7 @@ class World:
         reader.take(reader.state.arrived(action.batch, replayed=action.replayed, departed=departed))
 
     def step(self) -> None:
-        """What a user does, and a few messages."""
+        """One action of a user, and a few messages."""
         kind = self.random.random()
         if self.crashes and kind < 0.04:
             self._crash()
@@ -186,7 +186,7 @@ class World:
             self.network.update("client/s2", uid, self._bounds())
 
     def judge(self) -> None:
-        """At rest each view has the newest event of each key that matches, and nothing else."""
+        """At rest each view has the newest event of each matching key, and nothing else."""
         self.network.run(self.random)
         for broker in self.network.brokers.values():
             check(broker)
@@ -233,7 +233,7 @@ def test_it_fails_without_each_of_its_mechanisms(mechanism: str, monkeypatch: py
 
 
 def test_a_subscription_with_the_number_of_a_view_is_none() -> None:
-    """A client's process that was started again, under the same name."""
+    """A client's process was restarted under the same name."""
     ship = EventType("Ship", {"id": "string", "x": "int64"}, key="id")
     filter = parse("x between $low and $high", ship)
     broker = Broker("b")

@@ -1,7 +1,5 @@
-"""Schemas of one event type at one broker: what widens it, what is refused, and which batches are accepted.
-
-The scripts `widening.txt` and `widenings_that_cross.txt` show whole overlays.
-"""
+"""Schemas of one event type at one broker: widenings, refusals, and accepted batches. The scripts
+`widening.txt` and `widenings_that_cross.txt` show whole overlays."""
 
 import numpy as np
 import pytest
