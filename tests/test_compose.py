@@ -1,7 +1,5 @@
-"""The brokers of deploy/compose for real: TLS, volumes, `docker kill` and `docker network disconnect`.
-
-Events flow from b5 by b3, b1 and b2 to a durable client of b4.
-"""
+"""The brokers of deploy/compose in containers: TLS, volumes, `docker kill` and `docker network disconnect`.
+Events flow from b5 by b3, b1 and b2 to a durable client of b4."""
 
 import asyncio
 import subprocess
@@ -23,7 +21,7 @@ RATE = 500
 
 
 def why_not() -> str:
-    """Why containers cannot be run here."""
+    """Why containers cannot run here."""
     try:
         for command in (["docker", "info"], ["docker", "compose", "version"]):
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
@@ -80,7 +78,7 @@ def containers(tmp_path: Path) -> Iterator[Containers]:
 
 
 class Load:
-    """Durable events at a rate, and what has arrived of them."""
+    """Durable events at a rate, and their arrivals."""
 
     def __init__(self, containers: Containers) -> None:
         self._containers = containers
@@ -115,7 +113,7 @@ class Load:
                     await reading
 
     async def arrives(self, what: str) -> None:
-        """Wait for what is published from now on."""
+        """Wait for events published from now on."""
         newest = self.published
         await until(lambda: bool(self.numbers) and self.numbers[-1] >= newest, what, 120.0)
         assert self.numbers == [*range(len(self.numbers))], what

@@ -1,4 +1,4 @@
-"""The files of deploy/ and compose: they parse and agree, and tools that are there accept them."""
+"""The files of deploy/ and compose: they parse and agree, and installed tools accept them."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def test_every_broker_may_listen_where_it_does(path: str) -> None:
 
 
 def test_only_readiness_depends_on_neighbours() -> None:
-    """What restarts a broker must not do so because another one is away."""
+    """An absent neighbour must not make a supervisor restart a broker."""
     (stateful,) = documents(DEPLOY / "kubernetes" / "statefulset.yaml")
     (container,) = stateful["spec"]["template"]["spec"]["containers"]
     assert container["livenessProbe"]["exec"]["command"] == HEALTH

@@ -1,4 +1,4 @@
-"""The examples run as they stand, against brokers that are processes; the README shows the first of them."""
+"""The examples run unchanged, against broker processes; the README shows the first of them."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 async def run_examples(
     *names: str, tmp_path: Path, arguments: Sequence[str] = ()
 ) -> list[tuple[int, str, str]]:
-    """Runs examples in an overlay like five.yaml, with free ports instead of 7001 to 7005."""
+    """Run examples in an overlay like five.yaml, with free ports instead of 7001 to 7005."""
     async with LocalOverlay(THREE_LEVELS) as overlay:
         return [await run_example(overlay, name, tmp_path, arguments) for name in names]
 

@@ -1,4 +1,4 @@
-"""The tutorial and the how-tos: their commands and blocks run, as they stand but for ports.
+"""The tutorial and the how-tos: their commands and blocks run, unchanged but for ports.
 
 Commands that need a Docker engine or systemd do not run; tests/test_compose.py and tests/test_deploy.py have
 their files. docs/how-to-spark.md is in tests/spark/test_spark_page.py.
@@ -41,7 +41,6 @@ pytestmark = pytest.mark.xdist_group("guides")  # one overlay serves all
 
 
 def terminal(command: str, folder: Path) -> AbstractContextManager[Popen[str]]:
-    """A command of a page that runs."""
     program, *words = shlex.split(command)
     return started(*words, program=PROGRAMS[program], cwd=folder)
 
@@ -80,13 +79,12 @@ def commands(text: str) -> list[str]:
 
 
 def execute(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Python with these words."""
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
 
 
 def answer(url: str) -> str:
-    """What a server says, once it does."""
+    """A server's first answer."""
     deadline = monotonic() + _PATIENCE_S
     while True:
         try:
@@ -255,7 +253,7 @@ def test_secure(five: Pages, tmp_path: Path) -> None:
 
 
 def simulated(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[list[str]]:
-    """The words of the commands of the page, in a folder with its scenario."""
+    """The words of the page's commands, in a folder with its scenario."""
     text = (ROOT / "docs" / "how-to-simulate.md").read_text()
     (scenario,) = blocks(text, "yaml")
     (folder / "mine.yaml").write_text(scenario)
@@ -277,9 +275,8 @@ def test_simulating_over_real_brokers(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_beginning_with_an_overlay_of_one_s_own(tmp_path: Path) -> None:
-    """The first block of docs/operations.md: its questions are answered by a broker at a free port, with
-    TLS, tokens and a durable type.
-    """
+    """The first block of docs/operations.md; its questions are answered by a broker at a free port, with TLS,
+    tokens and a durable type."""
     page = (ROOT / "docs" / "operations.md").read_text()
     init, doctor, up = [line.partition("  ")[0] for line in blocks(page, "sh")[0].splitlines()]
     port = free_port_of_init()

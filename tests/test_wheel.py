@@ -26,7 +26,7 @@ APPLICATION = Path(__file__).resolve().parent / "application.py"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources with this environment's setuptools, so that no network is needed."""
+    """From a copy of the sources with this environment's setuptools, so that no network is needed."""
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "source"
     copy.mkdir()
@@ -59,7 +59,7 @@ def test_the_wheel_has_every_module_the_contract_and_the_licence(wheel: Path) ->
 
 @pytest.fixture(scope="module")
 def python(wheel: Path) -> Path:
-    """The interpreter of a new environment with the wheel, and the dependencies of this one."""
+    """The interpreter of a new environment with the wheel, and this one's dependencies."""
     environment = wheel.parent / "environment"
     venv.create(environment, with_pip=False, symlinks=True)
     (packages,) = environment.glob("lib/python3*/site-packages")

@@ -1,4 +1,4 @@
-"""An installation without the extra `sim`: what needs it says so in one line."""
+"""Without the extra `sim`, what needs it fails with one line."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`match` against the oracle, and every form of filters and of results."""
+"""`match` against the oracle, in every form of filters and results."""
 
 import tempfile
 from collections import Counter
@@ -31,7 +31,7 @@ QUOTE = EventType("Event", {"firm": "string", "price": "float64", "volume": "int
 @examples(100)
 @given(data=st.data())
 def test_random_filters_match_what_the_oracle_says(data: st.DataObject) -> None:
-    """Without a job of Spark: what a worker does with a file and with batches, in small parts."""
+    """Without a job of Spark: a worker's code on a file and batches, in small parts."""
     event_type = data.draw(event_types())
     drawn = data.draw(st.lists(filters(event_type), min_size=1, max_size=6))
     ready = [each.substitute(data.draw(values_of(each.variables))) for each in drawn]

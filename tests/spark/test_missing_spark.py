@@ -1,4 +1,4 @@
-"""Without Spark, or with one that is too old, importing `covey.spark` says so in one sentence."""
+"""Without Spark, or with a too old one, importing `covey.spark` fails with one sentence."""
 
 import subprocess
 import sys

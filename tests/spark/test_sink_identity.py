@@ -1,4 +1,4 @@
-"""Under which publisher a sink publishes, called as Spark calls it, without a broker."""
+"""The publisher of a sink, called as Spark calls it, without a broker."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Every mistake is one sentence with the option and its value; in Spark it is the end of the exception."""
+"""Every mistake is one sentence with the option and its value, at the end of Spark's exception."""
 
 import pytest
 from live_brokers import LiveBrokers

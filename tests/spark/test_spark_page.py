@@ -1,5 +1,5 @@
-"""The examples of docs/how-to-spark.md and docs/spark.md, run in their order, and the benchmark of Spark
-on a few rows."""
+"""The examples of docs/how-to-spark.md and docs/spark.md, in order, and the benchmark of Spark on a
+few rows."""
 
 import re
 from pathlib import Path

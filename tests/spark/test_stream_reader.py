@@ -57,7 +57,7 @@ def receiving(live: LiveBrokers, **options: object) -> Iterator[tuple[EventStrea
 
 
 def latest(reader: EventStreamReader, events: int) -> Offsets:
-    """The offsets once so many events are there."""
+    """The offsets, once there are so many events."""
     offsets: Offsets = {}
 
     def reached() -> bool:
@@ -70,7 +70,7 @@ def latest(reader: EventStreamReader, events: int) -> Offsets:
 
 
 def rows(reader: EventStreamReader, start: Offsets, end: Offsets) -> list[dict[str, Any]]:
-    """The rows of a micro-batch, by a reader that has travelled to a worker."""
+    """The rows of a micro-batch, by a reader pickled as for a worker."""
     travelled = pickle.loads(pickle.dumps(reader))
     partitions = pickle.loads(pickle.dumps(reader.partitions(start, end)))
     return [row for each in partitions for batch in travelled.read(each) for row in batch.to_pylist()]
@@ -218,7 +218,7 @@ def test_stop_ends_the_session(live: LiveBrokers) -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A goodbye is not given up because the machine is busy."""
+    """Wait for goodbyes on a busy machine."""
     for place in ("overlay.client.driver", "spark.receiver"):
         monkeypatch.setattr(f"covey.{place}._GOODBYE_S", 60.0)
 

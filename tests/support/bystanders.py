@@ -1,4 +1,4 @@
-"""Clients that have nothing to do with what a test does to a broker, and must not notice it; and floods."""
+"""Uninvolved clients, which a test's attack on a broker must not delay; and floods."""
 
 import asyncio
 import itertools
@@ -15,13 +15,13 @@ from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, Subscription
 
 PROMPT_S = 8.0
-"""No event of a bystander takes longer, on a slow machine that is busy with the test and with others."""
+"""The longest allowed delay of a bystander's event, on a slow and busy machine."""
 _numbers = itertools.count()
 FLOOD = EventType("Flood", {"number": "int64", "text": "string"})
 
 
 class Bystanders:
-    """A publisher and a subscriber that pass each other one event at a time."""
+    """A publisher and a subscriber that exchange one event at a time."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -30,7 +30,7 @@ class Bystanders:
 
     @property
     def longest_s(self) -> float:
-        """The longest time from publishing an event to its arrival, of one under way as well."""
+        """The longest time from publishing an event to its arrival, or until now for one in flight."""
         now = asyncio.get_running_loop().time()
         return max(self._longest_s, 0.0 if self._since is None else now - self._since)
 
@@ -49,7 +49,7 @@ class Bystanders:
 
 @asynccontextmanager
 async def bystanders(publisher_at: str, subscriber_at: str) -> AsyncIterator[Bystanders]:
-    """A pair with an event type of its own; afterwards no event has taken longer than `PROMPT_S`."""
+    """A pair with an event type of its own; at the end no event has taken longer than `PROMPT_S`."""
     own = EventType(f"Own{next(_numbers)}", {"number": "int64"})
     pair = Bystanders()
     async with Client(publisher_at) as publisher, Client(subscriber_at) as subscriber:
@@ -91,8 +91,6 @@ class Flood:
 
 
 class Reader:
-    """Reads numbered events."""
-
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.longest_pause_s = 0.0
@@ -100,7 +98,6 @@ class Reader:
 
     @property
     def pause_s(self) -> float:
-        """The time since the newest event."""
         return asyncio.get_running_loop().time() - self._last
 
     async def read(self, subscription: Subscription) -> None:

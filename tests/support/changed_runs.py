@@ -1,4 +1,4 @@
-"""Simulated runs whose overlay is not quite that of their scenario."""
+"""Simulated runs with a changed overlay."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario
 
 SMALL_FRAMES = {"max_frame_bytes": 1}
-"""A link with one message in a frame: an Unsubscribe and a Subscribe in one would lose nothing."""
+"""A link with one message per frame: an Unsubscribe and a Subscribe in one would lose nothing."""
 
 
 def changed_run(scenario: Scenario, **options: Any) -> SimulatedRun:

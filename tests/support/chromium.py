@@ -1,4 +1,4 @@
-"""Headless Chromium, driven by the DevTools protocol over a pipe: what a page shows, logs and requests."""
+"""Headless Chromium, driven by the DevTools protocol over a pipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE_S = 60
 
 
 def find_chromium() -> str:
-    """The path of Chromium; without one the test fails with what to install."""
+    """The path of Chromium; fails the test, with what to install, if there is none."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.fail("Pages are tried in Chromium: install it (Debian: chromium).", pytrace=False)
@@ -29,8 +29,7 @@ def find_chromium() -> str:
 
 
 class Page:
-    """A page in a browser. `logged` are errors and warnings of its scripts, `requests` the addresses that it
-    loaded."""
+    """A page. `logged` are errors and warnings of its scripts, `requests` the addresses that it loaded."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser, self._session = browser, session
@@ -66,13 +65,11 @@ class Page:
         self.until("typeof Bokeh === 'undefined' || Bokeh.documents.every(each => each.is_idle)")
 
     def value(self, expression: str) -> Any:
-        """The value of a JavaScript expression."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Wait until an expression is true."""
         end = monotonic() + _PATIENCE_S
         while not self.value(expression):
             assert monotonic() < end, f"{expression} stays false"
@@ -86,14 +83,11 @@ class Page:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def screenshot(self, path: Path) -> None:
-        """The whole page as PNG."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(b64decode(shot["data"]))
 
 
 class Browser:
-    """A browser process, and the calls to it."""
-
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from = to_browser, from_browser
         self._rest = b""
@@ -136,7 +130,6 @@ class Browser:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser that ends with the block."""
     path = find_chromium()
     to_browser, from_browser = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:

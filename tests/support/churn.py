@@ -36,7 +36,7 @@ SENTINELS = np.array([2**62, -(2**62), 2**31, -(2**31) - 1, 2**63 - 100, -(2**63
 
 @dataclass(frozen=True)
 class Structure:
-    """A filter, the values that it draws for some subscriptions, and which of these an event matches."""
+    """A filter, its random values for some subscriptions, and which of them an event matches."""
 
     text: str
     draw: Callable[[Random, int], Columns]
@@ -173,7 +173,7 @@ STRUCTURES = (
 
 
 class Subscriptions:
-    """All that are live of one structure, in columns; `o` are their interfaces."""
+    """The live subscriptions of one structure, in columns; `o` are their interfaces."""
 
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
@@ -244,7 +244,6 @@ class Churn:
                 self.check(4)
 
     def round(self) -> None:
-        """Some changes, and a batch of events."""
         r = self.random
         if r.random() < 0.25:  # half of all leave between two events
             for part in self.parts:
@@ -268,7 +267,7 @@ class Churn:
         self.check(int(r.choice([1, 8, 24])))
 
     def check(self, count: int) -> None:
-        """Match a batch of so many events, and compare."""
+        """Match a batch, and compare."""
         events = [self.event() for _ in range(count)]
         batch = EventBatch.from_pylist(TICK, [{n: v for n, v in e.items() if v == v} for e in events])
         matches = self.engine.match(batch)
@@ -306,7 +305,7 @@ class Churn:
 
 
 def run(seed: int, rows: int = ROWS, rounds: int = ROUNDS) -> int:
-    """All rounds of a seed; returns how many subscriptions there are at the end."""
+    """All rounds of a seed; returns the number of subscriptions at the end."""
     churn = Churn(seed, rows)
     churn.load()
     churn.check(8)
@@ -316,7 +315,7 @@ def run(seed: int, rows: int = ROWS, rounds: int = ROUNDS) -> int:
 
 
 if __name__ == "__main__":
-    # Kernels are compiled as they are used: those of other engines are not.
+    # Compiles kernels as they are used, so none of other engines.
     first, end, rows = map(int, sys.argv[1:])
     for number in range(first, end):
         began = time.perf_counter()

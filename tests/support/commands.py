@@ -1,4 +1,4 @@
-"""The command line, run in the process of a test, or as a process of its own."""
+"""The command line, in the process of a test, or as its own process."""
 
 import signal
 import subprocess
@@ -14,14 +14,14 @@ from covey.cli.main import main
 
 
 def run(*words: object) -> int | str | None:
-    """Run `covey` with these words, each as its text; the status with which it ends."""
+    """Run `covey` with these words, as text; returns the exit status."""
     with pytest.raises(SystemExit) as ended:
         main([str(word) for word in words])
     return ended.value.code
 
 
 def measure(*words: object) -> int | str | None:
-    """As `run`, of `python -m benchmarks`."""
+    """As `run`, for `python -m benchmarks`."""
     with pytest.raises(SystemExit) as ended:
         benchmark([str(word) for word in words])
     return ended.value.code
@@ -34,7 +34,7 @@ COMMAND = [sys.executable, "-m", "covey.cli.main"]
 def started(
     *words: str, program: Sequence[str] = COMMAND, cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process, by default of `covey`, that runs until SIGTERM at the end; stderr is in its output."""
+    """A process, by default of `covey`, that runs until SIGTERM at the end; its output includes stderr."""
     process = subprocess.Popen(
         [*program, *words],
         cwd=cwd,
@@ -57,7 +57,7 @@ def started(
 
 
 def line_with(process: subprocess.Popen[str], text: str) -> str:
-    """The next line of a process's output that has this text; fails if the output ends before it."""
+    """The next line of a process's output that contains a text; fails at the end of the output."""
     seen = []
     assert process.stdout is not None
     for line in process.stdout:

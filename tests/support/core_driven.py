@@ -1,4 +1,4 @@
-"""One broker that handles messages in turn and is checked after each."""
+"""One broker that is checked after each handled message."""
 
 from covey.overlay.core.messages import Action, Connect, Message, Send
 from covey.overlay.core.routing.broker import Broker

@@ -1,4 +1,4 @@
-"""Endpoints of brokers without a node: connections that only note what becomes of them."""
+"""Endpoints of brokers without a node, over connections that record calls."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,6 @@ from covey.sim.simulator.storage import SimulatedStorage
 
 
 class Noted:
-    """A connection of a broker."""
-
     def __init__(self) -> None:
         self.answer: Hello | None = None
         self.resumed: bool | None = None
@@ -42,7 +40,7 @@ class Noted:
 
 
 def frame_of(number: int, *messages: Message, received: int = 0, credit: int = 1 << 40) -> Frame[WireMessage]:
-    """A frame that has arrived, with its messages in their wire form."""
+    """An arrived frame, with its messages in their wire form."""
     frame = decode_packet(encode_frame(Frame(number, received, credit, messages), schemas=True))
     assert isinstance(frame, Frame)
     return frame
@@ -94,7 +92,7 @@ def broker_endpoint(
 
 
 def stored_session(interface: str) -> Storage:
-    """The storage of a broker that had a durable session with a subscription, 1, in its former life."""
+    """The storage of a broker that had a durable session with subscription 1 in its former life."""
     storage = SimulatedStorage((), interface, lambda: 0).start()
     filter = parse("x < 1", EventType("Stored", {"x": "int64"}))
     storage.save_session(interface, "of before", [StoredSubscription(1, filter, {})])

@@ -1,5 +1,3 @@
-"""Two ends of a link, and what passes between them."""
-
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.link.link import ACKNOWLEDGE_AFTER_NS, Link
 from covey.overlay.core.link.size import size_of
@@ -10,7 +8,7 @@ BELOW = parse("price < $limit", QUOTE)
 
 
 LATE_NS = ACKNOWLEDGE_AFTER_NS
-"""When what arrived at 0 is acknowledged."""
+"""The acknowledgement time of what arrives at 0."""
 
 
 def events(first: int, count: int = 1) -> Publish:
@@ -23,7 +21,7 @@ def update(epoch: int, subscription: int = 1, **values: float) -> Update:
 
 
 def pair(**options: int) -> tuple[Link, Link]:
-    """Two ends that have met."""
+    """Two ends after the handshake."""
     a, b = Link(1, **options), Link(2, **options)
     meet(a, b)
     return a, b
@@ -35,7 +33,7 @@ def meet(a: Link, b: Link) -> tuple[bool, bool]:
 
 
 def drain(sender: Link, receiver: Link) -> list[Message]:
-    """The messages that the sender has now, as received."""
+    """The sender's present messages, as received."""
     received: list[Message] = []
     while (frame := sender.next_frame()) is not None:
         received += receiver.receive(frame, 0)
@@ -43,7 +41,7 @@ def drain(sender: Link, receiver: Link) -> list[Message]:
 
 
 def exchange(a: Link, b: Link) -> tuple[list[Message], list[Message]]:
-    """Exchange frames until both ends are idle; the messages that a and b received."""
+    """Exchange frames until both ends are idle; returns the messages that a and b received."""
     to_a: list[Message] = []
     to_b: list[Message] = []
     while True:

@@ -1,4 +1,4 @@
-"""One broker's side of a link to a neighbour, roots to messages, and what the neighbour makes of them."""
+"""One broker's side of a link, from roots to messages, and the neighbour's state after them."""
 
 from itertools import count
 
@@ -13,7 +13,7 @@ from covey.overlay.core.routing.slots import SlotMessage, Slots
 
 
 class Link:
-    """A poset, its slots, and what the neighbour makes of the messages."""
+    """A poset, its slots, and the neighbour's state after the messages."""
 
     def __init__(self, *, parametric: bool = True, merging: str = "off", budget: int = 3) -> None:
         epochs, ids = count(1), count(1)

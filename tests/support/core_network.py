@@ -1,9 +1,6 @@
-"""A network of the real core and client logic in memory: brokers, sessions, and the messages in flight.
-
-Every direction of a link has two lanes, as real links have: control messages overtake events that wait.
-`step` lets one message arrive: the oldest, or one that a random generator chooses, so that every schedule of
-reliable links is possible.
-"""
+"""A network of real cores and clients in memory: brokers, sessions, and messages in flight. Every direction
+of a link has two lanes, so control overtakes waiting events. `step` lets one message arrive, the oldest or a
+random one, so that every schedule of reliable links is possible."""
 
 import random
 from collections import deque
@@ -33,7 +30,7 @@ class Client:
 
 
 class Network:
-    """Names are those of interfaces: `broker/b1`, `client/c1`. `options` are those of a broker, by name."""
+    """Names are interfaces: `broker/b1`, `client/c1`. `options` are a broker's, by name."""
 
     def __init__(
         self,
@@ -135,14 +132,14 @@ class Network:
             self._received(self.clients[target], message)
 
     def _held_back(self, key: tuple[str, str, bool]) -> bool:
-        """Control overtakes events, events never overtake control; a client's leaving is noticed last."""
+        """Control overtakes events, never the contrary; a client's leaving arrives last."""
         source, target, is_control = key
         control = None if is_control else self._lanes.get((source, target, True))
         serial, message = self._lanes[key][0]
         return bool(control) and (control[0][0] < serial or isinstance(message, Disconnect))
 
     def run(self, choose: random.Random | None = None, steps: int | None = None) -> int:
-        """Let messages arrive until none is in flight, or `steps` have; the number that did."""
+        """Let messages arrive until none is in flight, or `steps` have; returns how many did."""
         done = 0
         while not self.quiet and (steps is None or done < steps):
             self.step(choose)

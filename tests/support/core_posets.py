@@ -47,8 +47,6 @@ register(
 
 
 class Interests:
-    """Creates interests from text."""
-
     def __init__(self) -> None:
         self.registry = Registry()
 
@@ -68,7 +66,7 @@ def values(node: Interest, draw: random.Random) -> dict[str, int]:
 
 
 def same(some: Iterable[Interest], others: Iterable[Interest]) -> None:
-    """Both sets of roots hold the same regions, each once."""
+    """Whether both sets of roots have the same regions, each once."""
     some, others = list(some), list(others)
     assert len(some) == len(others)
     for one in some:

@@ -9,7 +9,7 @@ from covey.sim.checkers import Findings, check_routes
 
 
 def check_links(network: Network) -> None:
-    """`AssertionError` if a link does not carry what the clients imply."""
+    """`AssertionError` if a link does not carry what the clients' subscriptions imply."""
     overlay: Any = SimpleNamespace(
         links=network.links,
         brokers={name: SimpleNamespace(core=broker) for name, broker in network.brokers.items()},

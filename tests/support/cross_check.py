@@ -1,7 +1,5 @@
-"""The metrics of a trace by pandas and plain Python, from the definitions in docs/metrics.md.
-
-It shares nothing with `covey.sim.metrics`. Which event answers which change is derived with `Filter.matches`.
-"""
+"""The metrics of a trace by pandas and plain Python, from the definitions in docs/metrics.md, independent of
+`covey.sim.metrics`. `Filter.matches` decides which event answers which change."""
 
 import json
 import math
@@ -24,7 +22,6 @@ Tables = Mapping[str, pd.DataFrame]
 
 
 def read(run: Path) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """The manifest of a complete run, and its tables."""
     manifest = json.loads((run / "manifest.json").read_text())
     tables = {}
     for name, schema in TABLES.items():

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import settings
 
 SEED = int(os.environ.setdefault("COVEY_SEED", str(secrets.randbelow(1_000_000))))
-"""Workers of pytest-xdist inherit it, so all of a run have one."""
+"""Workers of pytest-xdist inherit it, so that a run has one seed."""
 
 UVLOOP = SEED % 2 == 1
-"""Whether the tests of this run use uvloop, where it is installed."""
+"""Whether this run's tests use uvloop, where installed."""
 
 ALL = os.environ.get("COVEY_TESTS") == "all"
 
@@ -74,7 +74,7 @@ DRAWS = {
 }
 
 SHARE = TIMES * (0.4 if ALL else 0.2)
-"""The number of examples of a Hypothesis test, as a share of the number that the test states."""
+"""A Hypothesis test's number of examples, as a share of its stated number."""
 
 
 def examples(stated: int) -> settings:
@@ -83,33 +83,31 @@ def examples(stated: int) -> settings:
 
 
 def seeds(name: str) -> range:
-    """The seeds of a random test, other ones in each run."""
+    """The seeds of a random test, different in each run."""
     return range(SEED, SEED + DRAWS[name].count)
 
 
 def each_seed(name: str) -> Any:
-    """Decorates a random test that has a parameter `seed`."""
+    """Decorate a random test with a parameter `seed`."""
     mark = pytest.mark.parametrize("seed", seeds(name))
     return lambda test: pytest.mark.random(mark(test))
 
 
 def chunks(name: str, parts: int, *, stated: bool = False) -> list[range]:
-    """The seeds of a random test, in so many parts where it draws many. Stated seeds begin at 0 in each run:
-    of histories that now and then meet what is not promised.
-    """
+    """The seeds of a random test, in parts where it draws many. Stated seeds begin at 0 in each run, for
+    histories that sometimes meet what is not promised."""
     drawn = range(DRAWS[name].count) if stated else seeds(name)
     parts = min(parts, len(drawn)) if ALL else 1
     return [drawn[len(drawn) * part // parts : len(drawn) * (part + 1) // parts] for part in range(parts)]
 
 
 def some_seeds(name: str, parts: int) -> Any:
-    """Decorates a random test that has a parameter `seeds`, in `chunks`."""
+    """Decorate a random test with a parameter `seeds`, in `chunks`."""
     mark = pytest.mark.parametrize("seeds", chunks(name, parts), ids=str)
     return lambda test: pytest.mark.random(mark(test))
 
 
 def report() -> list[str]:
-    """What this run draws, for people."""
     lines = [f"seed {SEED} (COVEY_SEED={SEED} repeats this run); draws of make test, make test-all:"]
     lines += [f"  {name}: {each.few:,}, {each.many:,} {each.unit}" for name, each in DRAWS.items()]
     lines.append("  Hypothesis: 20 %, 40 % of the examples that each test states")

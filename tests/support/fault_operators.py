@@ -1,6 +1,5 @@
-"""Operators with faults, as a module that brokers of a test import. In the test's own process, the client's,
-each is true for x > 5.
-"""
+"""Operators with faults, as a module that a test's brokers import. In the test's own process, the client's,
+each is true for x > 5."""
 
 import ctypes
 import os
@@ -40,7 +39,7 @@ def _spinning(x: Any) -> Any:
 
 
 def _gil_keeping(x: Any) -> Any:
-    """A library that keeps the GIL: nothing in the process runs meanwhile."""
+    """A library that keeps the GIL, and so stops the process."""
     ctypes.PyDLL(None).usleep(int(HANG_S * 1e6))
     return _true(x)
 
@@ -54,12 +53,11 @@ def _wrong_length(x: Any) -> Any:
 
 
 def _fickle(x: Any) -> Any:
-    """Another answer at b1 than anywhere else."""
+    """Its answer at b1 differs from all others."""
     return _true(x) if "b1" in sys.argv else ~_true(x)
 
 
 def _slow(x: Any) -> Any:
-    """100 us per event."""
     time.sleep(1e-4 * len(x))
     return _true(x)
 

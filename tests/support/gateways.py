@@ -1,4 +1,4 @@
-"""Gateways in this process, and browsers that speak to them in plain messages."""
+"""Gateways in this process, and browsers that speak plain messages."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def gateway_to(
     serves_as: Tls | None = None,
     **options: Any,
 ) -> AsyncIterator[str]:
-    """A gateway that `covey gateway` would serve, as its HOST:PORT; `serves_as` has its certificate."""
+    """A gateway as `covey gateway` serves it, as HOST:PORT; `serves_as` has its certificate."""
     limits = limits or Limits()
     files = {} if serves_as is None else {"certificate": serves_as.certificate, "key": serves_as.key}
     serving = server(application(broker, limits=limits, **options), limits, proxies=proxies, **files)
@@ -97,14 +97,14 @@ async def served(*types: EventType, **options: Any) -> AsyncIterator[tuple[Clien
 
 
 def with_short(limits: Limits, **seconds: float) -> Limits:
-    """These limits, with shorter times from now on than users may have: for who does not keep them."""
+    """These limits with shorter times than users may set."""
     for name, value in seconds.items():
         object.__setattr__(limits, name, value)
     return limits
 
 
 async def no_session_left(address: str) -> None:
-    """Wait until the leases of all sessions of a gateway have ended."""
+    """Wait until all sessions' leases have expired."""
     health = EventSource(address, "/health")
     count = 1
     while count:
@@ -115,7 +115,7 @@ async def no_session_left(address: str) -> None:
 
 
 async def sent(queue: BrowserQueue, most: int = 10_000) -> list[Frame]:
-    """What a queue has to send at once, up to so many messages; none of it is acknowledged."""
+    """Up to so many messages that a queue can send at once, without acknowledgement."""
     frames: list[Frame] = []
     with suppress(TimeoutError):
         while len(frames) < most:
@@ -134,7 +134,7 @@ class Browser:
         self._requests = count(1)
         self.received = 0
         self.other: list[dict[str, Any]] = []
-        """Messages that came while another was waited for."""
+        """Messages that came during a wait for another."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -151,7 +151,7 @@ class Browser:
         checked(self.welcome)
 
     async def resume(self, **hello: Any) -> None:
-        """Another connection, which goes on with the session."""
+        """Resume the session on another connection."""
         self._hello |= {"session": self.welcome["session"], "received": self.received, **hello}
         await self.open()
 
@@ -168,7 +168,7 @@ class Browser:
         return {**json.loads(data[4 : 4 + length]), "arrow": data[4 + length :]}
 
     async def until(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """The next message of a kind with these fields; others are kept in `other`."""
+        """The next message of a kind with these fields; others go to `other`."""
         while True:
             message = await self.next()
             if message["kind"] == kind and fields.items() <= message.items():
@@ -259,13 +259,13 @@ class EventSource:
 
 
 class BrokerClient:
-    """A client of a broker that answers and delivers what the test says; each delivery is of `batch`, whose
-    first event is the one."""
+    """A broker's client whose answers and deliveries the test states; each delivery is the first event of
+    `batch`."""
 
     def __init__(self, batch: EventBatch) -> None:
         self.name = "gateway"
         self.subscription: Any = None
-        """What `subscribe` returns, but for the filter "unanswered"."""
+        """The result of `subscribe`, except for the filter "unanswered"."""
         self._batch = batch
         self._matches: asyncio.Queue[Matches] = asyncio.Queue()
 
@@ -286,14 +286,14 @@ class BrokerClient:
             self._matches.task_done()
 
     async def deliver(self, subscription_id: int, count: int) -> None:
-        """So many batches with one event each; returns when they are handed out."""
+        """Deliver batches of one event each; returns when they are handed out."""
         row, number = np.zeros(1, np.int64), np.array([subscription_id])
         for _ in range(count):
             self._matches.put_nowait(Matches(self._batch, row, number, {}))
         await self._matches.join()
 
     async def expire(self, subscription_ids: Iterable[int]) -> None:
-        """The validity periods of these are over; returns when that is handed out."""
+        """End these subscriptions' periods; returns when that is handed out."""
         none = np.zeros(0, np.int64)
         self._matches.put_nowait(Matches(self._batch, none, none, {}, expired=tuple(subscription_ids)))
         await self._matches.join()

@@ -6,12 +6,12 @@ from covey.sim.experiments.fuzz import FuzzOptions, play_history
 
 
 def kind(options: FuzzOptions) -> str:
-    """What differs from the usual options, as in the command: the id of a test."""
+    """A test's id: its options that differ from the defaults, as in the command."""
     return " ".join(options.command(0).split()[5:])
 
 
 def play_all(seeds: Iterable[int], options: FuzzOptions) -> int:
-    """Run the history of each seed and return the number of expected events; a failure names the replay."""
+    """Run each seed's history; returns the number of expected events. A failure prints the replay command."""
     expected = 0
     for seed in seeds:
         outcome = play_history(seed, options)

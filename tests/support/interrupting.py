@@ -1,4 +1,4 @@
-"""Ctrl-C in a terminal, which is SIGINT to every process of a command; or a signal to its first process."""
+"""Ctrl-C in a terminal, SIGINT to all processes of a command; or a signal to its first process."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ def interrupted(
     environment: Mapping[str, str] | None = None,
     only_first: signal.Signals | None = None,
 ) -> tuple[int, str]:
-    """The status and the output of a command that is interrupted once it has begun, or whose first process
-    alone gets a signal. All of its processes must end then, as the output stays open until the last does."""
+    """Status and output of a command that is interrupted once it has begun, or whose first process alone gets
+    a signal. All its processes must end, since the output stays open until the last does."""
     process = subprocess.Popen(
         words,
         env=environment,

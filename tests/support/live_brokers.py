@@ -1,4 +1,4 @@
-"""Brokers and clients on an event loop of their own thread, for tests of code that is not asynchronous."""
+"""Brokers and clients on the event loop of their own thread, for synchronous tests."""
 
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +14,8 @@ T = TypeVar("T")
 
 
 class LiveBrokers:
-    """The brokers b1 - b2, and a client "market" at b1 that advertises `QUOTE`. `access` is what clients of
-    the tests prove themselves with, `options` are further ones of the overlay. No test waits for a lease to
-    end: what a session does not close is there when the test looks.
-    """
+    """The brokers b1 - b2, and a client "market" at b1 that advertises `QUOTE`. `access` authenticates the
+    tests' clients, `options` are the overlay's. Leases outlast tests, so that unclosed sessions show."""
 
     def __init__(self, thread: LoopThread, access: Mapping[str, Any], **options: Any) -> None:
         self._thread = thread
@@ -35,7 +33,7 @@ class LiveBrokers:
         return self.brokers.address("b2")
 
     def clients(self) -> set[str]:
-        """The clients that b2 has a session with, or has not forgotten."""
+        """The clients of b2's sessions, disconnected ones included."""
         return {name for name in self.brokers.nodes["b2"].queues if name.startswith("client/")}
 
     def publish(self, *rows: tuple[str, float, int], by: Client | None = None) -> None:

@@ -17,7 +17,7 @@ from covey.testing.local_brokers import LocalBroker
 
 
 class BrokerTask:
-    """A broker, with the part of a process's interface that `LocalOverlay` uses."""
+    """A broker with the part of a process's interface that `LocalOverlay` uses."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self.pid = os.getpid()
@@ -39,7 +39,7 @@ _start_process = asyncio.create_subprocess_exec
 
 
 async def _start(*command: str, **options: Any) -> asyncio.subprocess.Process | BrokerTask:
-    """As `asyncio.create_subprocess_exec`, but for brokers."""
+    """As `asyncio.create_subprocess_exec`, for brokers."""
     given = dict(pairwise(command))
     file, name = Path(given.get("--config", "")), given.get("--name", "")
     if list(command) != broker_command(file, name):
@@ -54,7 +54,7 @@ KINDS = ("tasks", pytest.param("processes", marks=pytest.mark.thorough))
 
 @contextmanager
 def brokers_as(kind: str) -> Iterator[None]:
-    """Makes the brokers of each `LocalOverlay` "tasks" or "processes"."""
+    """Make the brokers of each `LocalOverlay` "tasks" or "processes"."""
     with pytest.MonkeyPatch.context() as patch:
         if kind == "tasks":
             patch.setattr(asyncio, "create_subprocess_exec", _start)
@@ -71,6 +71,6 @@ def local_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def brokers_in_process() -> Iterator[None]:
-    """Brokers of each `LocalOverlay` are tasks, which know the operators that a test has registered."""
+    """Brokers of each `LocalOverlay` are tasks, with the operators that a test has registered."""
     with brokers_as("tasks"):
         yield

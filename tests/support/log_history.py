@@ -1,7 +1,5 @@
-"""A random history of a log on a simulated disk, beside a plain dictionary of what was confirmed.
-
-The model reads the bytes of segments by the format's description, not by the log's code.
-"""
+"""A random history of a log on a simulated disk, beside a dictionary of confirmed records. The model reads
+segments by the format's description, not by the log's code."""
 
 import random
 import struct
@@ -20,7 +18,8 @@ HEADER = struct.Struct("<IIIqQQI")
 
 
 class LogHistory:
-    """One history. `confirmed` has what is durable by offset, `appended` all that an offset was given to."""
+    """One history. `confirmed` has the durable record by offset, `appended` all records that had an
+    offset."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(f"log {seed}")
@@ -29,13 +28,13 @@ class LogHistory:
         self.confirmed: dict[int, Record] = {}
         self.appended: dict[int, list[Record]] = {}
         self.gone: set[int] = set()
-        """Offsets of damaged records whose bytes a recovery has cut, with what was torn behind them."""
+        """Offsets of damaged records that a recovery has cut, with the torn end behind."""
         self.first = 0
         """All before was removed, durably."""
         self.cut: set[int] = set()
         """Offsets that were confirmed, and cut behind damage."""
         self.epoch = 0
-        """The end when the log was opened: what was appended before and is not confirmed is void."""
+        """The end at the opening: earlier records without confirmation are void."""
         self.log = self.opened()
 
     # --- steps ----------------------------------------------------------------------------------------------
@@ -133,7 +132,7 @@ class LogHistory:
         self.first = max(self.first, removed.stop)
 
     def flip(self) -> None:
-        """A bit of a record, a mark or a header."""
+        """Flip a bit of a record, a mark or a header."""
         names = [name for name in self.files.names() if self.pieces(name)]
         if not names:
             return
@@ -196,7 +195,7 @@ class LogHistory:
         self.log = self.opened()
 
     def opened(self) -> Log:
-        """The log, opened, where need be after further crashes, and checked."""
+        """The log, opened and checked, if need be after further crashes."""
         known, damaged = self.known(), self.damaged()
         while True:
             known = min(known, self.known())  # a crash may take a segment away, with what it says
@@ -235,7 +234,7 @@ class LogHistory:
     # --- checks ---------------------------------------------------------------------------------------------
 
     def read_all(self, log: Log) -> tuple[list[Record], list[Missing]]:
-        """All that a log serves, or says to be missing."""
+        """Everything that a log serves, or reports missing."""
         assert log.first >= self.first
         records: list[Record] = []
         missing: list[Missing] = []
@@ -249,7 +248,7 @@ class LogHistory:
         return records, missing
 
     def check(self, records: list[Record], missing: list[Missing], start: int, end: int) -> None:
-        """What was read from one offset to another: each offset is served, right, or said to be missing."""
+        """Check that each offset of a range was served, right, or reported missing."""
         served = {record.offset: record for record in records}
         assert list(served) == sorted(served)
         assert len(served) == len(records)
@@ -272,7 +271,7 @@ class LogHistory:
                 assert offset < self.log.first
 
     def check_reports(self) -> None:
-        """`verify` says of each segment what the model knows."""
+        """`verify` agrees with the model on each segment."""
         records, damaged = 0, self.damaged()
         for report in verify(self.files):
             records += report.records
@@ -284,9 +283,8 @@ class LogHistory:
     # --- the bytes ------------------------------------------------------------------------------------------
 
     def pieces(self, name: str) -> list[tuple[int, int, int, bool, int]]:
-        """Of each record and mark in a segment its first byte, its end, its offset, whether it is a mark, and
-        what it says of the sync; up to what is torn.
-        """
+        """First byte, end and offset of each record and mark in a segment, whether it is a mark, and its sync
+        offset; up to the torn end."""
         content = bytearray(self.files.read(name, 0, self.files.size(name)))
         for other, position, bit in self.files.flips:
             if other == name and position < len(content):
@@ -313,7 +311,7 @@ class LogHistory:
         }
 
     def known(self) -> int:
-        """Up to where the last segment says, in headers that are whole, that it was synced."""
+        """The last segment's highest sync offset in whole headers."""
         names = self.files.names()
         if not names:
             return 0

@@ -35,7 +35,7 @@ def issue(path: Path, authority: Authority, *, broker: str, valid: timedelta | N
 
 
 def tls_of(name: str | None = None, *, authority: str = "authority", trusts: str = "authority") -> Tls:
-    """The files of this name, of one authority, for one who trusts another or the same."""
+    """The files of this name, signed by one authority, for an owner who trusts the same or another."""
     folder = _folder()
     trusted = folder / trusts / "authority.pem"
     if name is None:
@@ -44,7 +44,6 @@ def tls_of(name: str | None = None, *, authority: str = "authority", trusts: str
 
 
 def overlay_files() -> TlsFiles:
-    """Those of the brokers, as the overlay file has them."""
     folder = _folder() / "authority"
     return TlsFiles(str(folder / "authority.pem"), str(folder / "{name}.pem"), str(folder / "{name}.key"))
 

@@ -1,4 +1,4 @@
-"""A mosquitto of a test's own, at a free port, and bridges to it in this process."""
+"""A test's own mosquitto, at a free port, and bridges to it in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ needs_mosquitto = pytest.mark.skipif(PROGRAM is None, reason="mosquitto is not i
 
 
 class Mosquitto:
-    """With what it stores in `folder`, from one start to the next; `lines` are further ones of its file."""
+    """It keeps its storage in `folder` over restarts; `lines` are added to its configuration."""
 
     def __init__(self, folder: Path, *lines: str, port: int | None = None) -> None:
         self.port = port or free_ports(1)[0]
@@ -63,7 +63,7 @@ class Mosquitto:
         return False
 
     async def stop(self, number: int = signal.SIGTERM) -> None:
-        """By SIGTERM it stores what its sessions have not got."""
+        """SIGTERM has it store its sessions' messages."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
             await self._process.wait()
@@ -71,7 +71,7 @@ class Mosquitto:
 
 @asynccontextmanager
 async def bridge(file: Path, broker: str, mapping: str, **options: Any) -> AsyncIterator[Counts]:
-    """A bridge of a mapping, written to the file, from the moment that it is ready."""
+    """A bridge of a mapping, written to the file, once it is ready."""
     from covey.bridge.mqtt import run_mqtt_bridge
     from covey.bridge.mqtt_session import Counts
 

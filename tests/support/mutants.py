@@ -3,11 +3,11 @@
     .venv/bin/python tests/support/mutants.py [NUMBER ...]
 
 Each is made in a copy of the repository, and the tests that concern it run there, uncompiled where it is of
-kernels; then one in four of those of all engines runs. Before tests are cut, and after, the set of those found is to be
-the same. Four change no answer: two ends of one operand are both strict, or one of them is past its prefix, so
-number 0 decides as before; with number 2 a row that no value passes has one of its tests twice; number 14 lets two
-names be one, and no constraint that is known has one name twice; and what number 28 leaves to the kernels, these
-leave alone. The tests named find all others.
+kernels; then one in four of those of all engines runs. Before tests are cut, and after, the set of those found
+is to be the same. Four change no answer: two ends of one operand are both strict, or one of them is past its
+prefix, so number 0 decides as before; with number 2 a row that no value passes has one of its tests twice;
+number 14 lets two names be one, and no known constraint has one name twice; and what number 28 leaves to the
+kernels, these leave alone. The tests named find all others.
 """
 
 # ruff: noqa: E501 (a table)
@@ -104,11 +104,11 @@ OF_BROKERS: tuple[tuple[str, str, str, str], ...] = (
 )  # fmt: skip
 
 PLACED = [("matcher", *mutant) for mutant in MUTANTS] + [("overlay/core", *mutant) for mutant in OF_BROKERS]
-"""All mutants, by number, with the folder of the module, and of its tests in tests/."""
+"""All mutants by number, with the module's folder, and its tests' folder in tests/."""
 
 
 def is_found(number: int) -> bool | None:
-    """Whether a test fails with a mutant; None where the text that it changes is not there once."""
+    """Whether a test fails with a mutant; None unless its text occurs exactly once."""
     room, module, old, new, tests = PLACED[number]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"

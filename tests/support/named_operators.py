@@ -1,7 +1,5 @@
-"""Small named operators for tests, registered while a test runs.
-
-Their solutions are few and overlap between operators, so that joins and constraints meet often.
-"""
+"""Small named operators for tests, registered while a test runs. Their solutions are few and overlap, so that
+joins and constraints meet often."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,7 +114,7 @@ ALL = (NEAR, RESEMBLES, TALLY, SPAN, LETTER)
 
 @contextmanager
 def registered(*operators: NamedOperator) -> Iterator[tuple[NamedOperator, ...]]:
-    """These operators in the table, all of this module if none is named."""
+    """Register these operators, by default all of this module."""
     chosen: Any = operators or ALL
     for operator in chosen:
         register(operator)

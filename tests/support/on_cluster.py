@@ -1,10 +1,7 @@
-"""The program of a driver, run in a process of its own: a sweep, its metrics and a stream on a Spark cluster.
-
-An executor is killed in the middle of the sweep, and a worker with its executor in the middle of the metrics.
-The same metrics on this machine alone, in the same JVM, are what those of the cluster have to equal.
-Arguments: the master, a folder, the broker of the stream, the process ids of the workers. Prints JSON, and on
-stderr what took how long.
-"""
+"""A driver program in its own process: a sweep, its metrics and a stream on a Spark cluster. An executor is
+killed during the sweep, and a worker with its executor during the metrics, which have to equal those on this
+machine, in the same JVM. Arguments: the master, a folder, the broker of the stream, the process ids of the
+workers. Prints JSON, and times on stderr."""
 
 import json
 import os
@@ -25,11 +22,11 @@ from covey.sim.scenario.scenario import Scenario
 from covey.spark import CoveySource
 
 _LONG_S = 400.0
-"""For a machine with much other work; on an idle one, everything together takes a minute."""
+"""For a very busy machine; an idle one needs a minute for everything."""
 
 
 def planned_runs() -> list[PlannedRun]:
-    """Small ones, and long enough to be interrupted."""
+    """Small runs, and long enough to be interrupted."""
     small = Scenario(brokers=5, publishers=2, subscribers=20, types=2, duration_s=1.0, event_rate=40.0)
     return [PlannedRun(f"seed-{seed}", small.having(seed=seed)) for seed in range(4)]
 
@@ -79,7 +76,7 @@ def _last_job(session: SparkSession) -> int:
 
 
 def stream(session: SparkSession, folder: str, broker: str, wanted: int) -> list[int]:
-    """The volumes of the first events that the stream has, once there are `wanted`."""
+    """The volumes of the stream's first events, once there are `wanted`."""
     session.dataSource.register(CoveySource)
     options = {"broker": broker, "type": "Quote", "filter": "price < 5", "name": "on-cluster"}
     volumes: list[int] = []

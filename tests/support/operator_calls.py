@@ -19,9 +19,8 @@ def operator(name: str) -> NamedOperator:
 
 
 def answers(name: str, *arguments: Any) -> list[Any]:
-    """What an operator answers for events whose attributes are the lists among the arguments: Booleans, or
-    lists of solutions.
-    """
+    """An operator's answers for events whose attributes are the lists among the arguments: Booleans, or lists
+    of solutions."""
     result = operator(name).evaluate(*map(_argument, arguments))
     return np.asarray(result).tolist() if isinstance(result, np.ndarray) else result.to_pylist()
 

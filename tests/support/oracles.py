@@ -1,4 +1,4 @@
-"""An engine's answers against those of another, as a rule the naive one."""
+"""An engine's answers against another's, usually the naive one's."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,8 +32,7 @@ def compare_under_churn(
     size: int,
 ) -> None:
     """Compare an engine with the naive one while so many subscriptions of a filter come, move and go.
-    `values` draws those of a number of them, at a growing spread; `check` counts what they are in.
-    """
+    `values` draws values for a number of them, at a growing spread; `check` counts where they are."""
     engines = [engine, create_engine("naive", engine.event_type)]
 
     def change(step: int, count: int, moved: int, spread: float) -> None:
@@ -64,7 +63,7 @@ def compare_under_churn(
 
 
 def check_one_event(engine: Engine, event: EventBatch, oracle: Engine) -> None:
-    """What `event_ids` and `event_interfaces` give for one event, in Arrow columns and in packed ones."""
+    """`event_ids` and `event_interfaces` for one event, in Arrow columns and in packed ones."""
     if not len(event):
         return
     expected = oracle.match(event)
@@ -76,7 +75,7 @@ def check_one_event(engine: Engine, event: EventBatch, oracle: Engine) -> None:
 
 
 def check_matches(matches: Matches, expected: Matches) -> None:
-    """The ids of every event, in whatever order and form."""
+    """The ids of every event, in any order and form."""
     offsets, ids = matches
     expected_offsets, expected_ids = expected.ordered()
     assert offsets.dtype == ids.dtype == np.int64
@@ -92,7 +91,7 @@ def check_matches(matches: Matches, expected: Matches) -> None:
 
 
 def check_products(engine: Engine, batch: EventBatch, expected: Matches) -> None:
-    """Every product of `Matches`, each by a search of its own, and from ids that are there already."""
+    """Every product of `Matches`, by its own search, and from cached ids."""
     assert engine.match(batch).counts.tolist() == expected.counts.tolist()
     assert engine.match(batch).any().tolist() == expected.any().tolist()
     assert engine.match(batch).interfaces().tolist() == expected.interfaces().tolist()

@@ -1,7 +1,5 @@
-"""A client that was written from docs/wire.md: grpcio and the messages of broker.proto, no code of Covey's.
-
-It writes packed columns and reads these and Arrow, of int64 attributes alone, and evaluates no filter again.
-"""
+"""A client written from docs/wire.md: grpcio and the messages of broker.proto, no code of Covey's. It writes
+packed columns, reads these and Arrow, of int64 attributes alone, and evaluates no filter again."""
 
 import asyncio
 import secrets
@@ -23,9 +21,8 @@ OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_len
 
 
 class PlainClient:
-    """One session. `deliveries` has (type, values, ids) of every event, `gaps` what was lost, `refusals` what
-    the broker refused.
-    """
+    """One session. `deliveries` has (type, values, ids) of every event, `gaps` the losses, `refusals` the
+    broker's refusals."""
 
     def __init__(self, address: str, name: str, slow_consumer: int = 0) -> None:
         self.name = name
@@ -139,7 +136,7 @@ class PlainClient:
         self._changed.set()
 
     def _put_state(self) -> None:
-        """Everything that holds, with new epochs."""
+        """Send the whole state again, with new epochs."""
         self._control.append(pb.Message(sync_begin=pb.SyncBegin()))
         for message in self._state.values():
             kind = message.WhichOneof("kind")
@@ -311,7 +308,7 @@ class PlainClient:
         self._wake.set()
 
     def grant(self) -> None:
-        """Grant credit for what was consumed, after a time without reading."""
+        """Grant credit for consumed events, after a time without reading."""
         self._acknowledge_now()
 
     async def _change(self, message: Any) -> None:
@@ -340,11 +337,11 @@ class PlainClient:
 
     @property
     def unacknowledged(self) -> int:
-        """How many frames were sent, and not acknowledged."""
+        """The number of sent, unacknowledged frames."""
         return len(self._retained)
 
     async def flush(self) -> None:
-        """Until the broker has accepted or refused all events."""
+        """Wait until the broker has accepted or refused all events."""
         await self._until(lambda: not self._events and not self._retained)
 
     async def _until(self, holds: Any) -> None:

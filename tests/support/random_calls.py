@@ -91,7 +91,7 @@ def solutions(name: str, given: Sequence[Any]) -> Iterable[tuple[float, ...]]:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """The operators are in the table."""
+    """Register the operators."""
     for operator in OPERATORS.values():
         register(operator)
     try:
@@ -111,7 +111,7 @@ def leaves_of(expression: Expression) -> list[Leaf]:
 
 
 def is_true(filter: Filter, values: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
-    """Does any binding of the free variables make the filter true?"""
+    """Whether any binding of the free variables makes the filter true."""
     calls = [leaf for leaf in leaves_of(filter.expression) if isinstance(leaf, Call)]
     names = sorted({name for call in calls for name in call.free})
     return any(

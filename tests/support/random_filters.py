@@ -83,7 +83,7 @@ def operands(draw: st.DrawFn, kind: Kind) -> Constant | Variable:
 
 @st.composite
 def moving(draw: st.DrawFn, event_type: EventType) -> And:
-    """A conjunction as subscribers write it: equalities, ranges and texts, all of them on variables."""
+    """A conjunction as subscribers write it: equalities, ranges and texts, all with variables."""
     parts = []
     for _ in range(draw(st.integers(1, 4))):
         attribute = draw(st.sampled_from(event_type.names))
@@ -133,7 +133,7 @@ _NUMBERS = (Kind.INT64, Kind.FLOAT64)
 
 @st.composite
 def calls(draw: st.DrawFn, event_type: EventType) -> Call | Predicate:
-    """A call of an operator of `named_operators.py`, a predicate where no attribute fits one."""
+    """A call of an operator of `named_operators.py`, or a predicate where no attribute fits one."""
     attribute = draw(st.sampled_from(event_type.names))
     kind = event_type.attributes[attribute]
     column = Column(attribute)
@@ -212,7 +212,7 @@ def filters(event_type: EventType) -> st.SearchStrategy[Filter]:
 
 
 def family_of(name: str) -> Family:
-    """The family of a variable, named by the first letter of its name."""
+    """The family of a variable, by the first letter of its name."""
     return next(family for family, prefix in PREFIXES.items() if name.startswith(prefix))
 
 

@@ -1,4 +1,4 @@
-"""Random trees as texts, deep ones and long ones, each with what it means: an oracle that knows no filter."""
+"""Random deep and long trees as texts, each with its meaning: an oracle without filters."""
 
 import random
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Made = tuple[str, Truth]
 
 
 def leaf(choose: random.Random) -> Made:
-    """A predicate as text, and what it means: false where the attribute is missing."""
+    """A predicate as text, and its meaning: false where the attribute is missing."""
     attribute = choose.choice("abc")
     value = choose.randrange(6)
     forms: list[tuple[str, Callable[[int, dict[str, int]], bool]]] = [
@@ -53,7 +53,7 @@ def joined(operator: str, parts: list[Made]) -> Made:
 
 
 def deep(choose: random.Random, depth: int) -> Made:
-    """A tree of that depth, `and` and `or` in turn, with one or two leaves beside each level."""
+    """A tree of that depth, alternating `and` and `or`, with one or two leaves beside each level."""
     made = leaf(choose)
     for level in range(depth):
         beside = [leaf(choose) for _ in range(choose.randint(1, 2))]
@@ -62,7 +62,6 @@ def deep(choose: random.Random, depth: int) -> Made:
 
 
 def bushy(choose: random.Random, predicates: int, operator: str = "and") -> Made:
-    """A tree of so many predicates."""
     if predicates == 1:
         return leaf(choose)
     parts = min(predicates, choose.randint(2, 4))

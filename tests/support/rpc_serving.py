@@ -14,7 +14,7 @@ from covey.overlay.transport.rpc_server import Handler, RpcServer
 async def serving(
     handlers: Mapping[str, Handler], address: str = "", *, max_message_bytes: int = 8 << 20, **options: Any
 ) -> AsyncIterator[tuple[RpcServer, str]]:
-    """A server, and where it listens: at a free port unless there is an address."""
+    """A server, and its address, by default at a free port."""
     address = address or f"127.0.0.1:{free_ports(1)[0]}"
     server = RpcServer(handlers, max_message_bytes=max_message_bytes, faults=Counter(), **options)
     await server.listen(address)

@@ -1,4 +1,4 @@
-"""Metrics of runs that never ran, as `summarise` gives them."""
+"""Invented metrics of runs, in `summarise`'s form."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from covey.sim.scenario.scenario import Scenario
 def summary(
     run: str, scenario: Scenario, rate: float, choices: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The metrics of a run, with a throughput and all else plausible."""
+    """A run's metrics with this throughput, and plausible other values."""
     times = {"count": 50, "mean": 41.0, "p50": 40.0 + scenario.seed, "p99": 90.0, "max": 99.0}
     broker = {"events": 900, "control_messages": 300, "busy_share": 0.4}
     return {

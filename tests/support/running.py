@@ -1,5 +1,4 @@
-"""Brokers of one overlay in this process, on loopback, and a proxy whose connections can be cut or
-stopped."""
+"""Brokers of one overlay in this process, on loopback, and a proxy that can cut or freeze connections."""
 
 import asyncio
 import socket
@@ -85,12 +84,12 @@ async def at_rest(value: Callable[[], Any], for_s: float = 0.3) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that no outgoing connection is given either, between this call and their use."""
+    """Ports on loopback that no outgoing connection takes between this call and their use."""
     return [int(address.rpartition(":")[2]) for address in free_addresses(count)]
 
 
 def free_port_of_init() -> int:
-    """A free port, above which that of metrics is free as well where `covey init` puts it."""
+    """A free port whose metrics' port by `covey init` is free as well."""
     for port in free_ports(50):
         with suppress(OSError), socket.create_server(("127.0.0.1", port + METRICS_ABOVE)):
             return port
@@ -150,13 +149,13 @@ class Proxy:
         writer.close()
 
     def cut(self) -> None:
-        """Break every connection, in the middle of whatever is on its way."""
+        """Break every connection, in the middle of its data."""
         for writer in list(self._writers):
             writer.transport.abort()
         self._writers.clear()
 
     def freeze(self) -> None:
-        """Pass nothing on, and say nothing about it."""
+        """Pass nothing on, without closing anything."""
         self._flowing.clear()
 
     def thaw(self) -> None:
@@ -169,17 +168,15 @@ class Proxy:
 
 @contextmanager
 def soon_recovered() -> Iterator[None]:
-    """Restarted brokers wait for their clients half as long, a little longer than these pause: both are on
-    this event loop, so that a busy machine delays both.
-    """
+    """Halve the time that restarted brokers wait for clients, to a little more than clients' pauses: both are
+    on this event loop, so that a busy machine delays both."""
     with patch.object(recovery, "CLIENTS_NS", 1_200_000_000):
         yield
 
 
 class Brokers(LocalBrokers):
-    """`LocalBrokers` at ports. `proxied` links go through a `Proxy`, by (listener, dialer); `differing` are
-    fields of the overlay that some brokers have otherwise.
-    """
+    """`LocalBrokers` at ports. `proxied` links, by (listener, dialer), pass a `Proxy`; `differing` are fields
+    of the overlay in which single brokers differ."""
 
     def __init__(
         self,
@@ -231,7 +228,7 @@ class Brokers(LocalBrokers):
 
     @asynccontextmanager
     async def unlinked(self, *names: str) -> AsyncIterator[Self]:
-        """These brokers or all, whose links need not open."""
+        """These brokers or all, without waiting for their links."""
         try:
             for name in names or self.names:
                 await self.start(name)
@@ -241,7 +238,7 @@ class Brokers(LocalBrokers):
                 await self.crash(name)
 
     async def quiet(self) -> None:
-        """And every invariant holds."""
+        """Checks every invariant too."""
         await super().quiet()
         for node in self.nodes.values():
             check(node.core)

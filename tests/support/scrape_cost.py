@@ -1,7 +1,5 @@
-"""How much processor time one turn of the event loop of a broker takes while its metrics are scraped.
-
-python tests/support/scrape_cost.py [SESSIONS [SUBSCRIPTIONS]]
-"""
+"""Processor time of a broker's turns of the event loop while its metrics are scraped:
+`python tests/support/scrape_cost.py [SESSIONS [SUBSCRIPTIONS]]`."""
 
 import asyncio
 import sys

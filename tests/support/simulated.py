@@ -1,4 +1,4 @@
-"""Simulated overlays of few brokers, with the checkers of a run, for tests that go step by step."""
+"""Simulated overlays of few brokers with the checkers of a run, for step-by-step tests."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ from covey.sim.topology import Topology, TreeLink
 
 
 class Delivered(Observer):
-    """The rows that reached users, with the name of the client and the time; how many were spurious."""
+    """The rows delivered to users, with client and time; the number of spurious ones."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._clock = simulation.clock
@@ -27,12 +27,12 @@ class Delivered(Observer):
         self.spurious += action.spurious
 
     def values(self, client: str = "") -> list[Any]:
-        """Of events of one attribute, those that a client got, or that all did."""
+        """The values of one-attribute events, at one client or at all."""
         return [value for name, _, row in self.rows if client in ("", name) for value in row.values()]
 
 
 class JudgedOverlay:
-    """An overlay whose options are those of `Simulation`; `check` fails with the first finding."""
+    """An overlay with options of `Simulation`; `check` fails with the first finding."""
 
     def __init__(self, durable: Sequence[str] = (), *, seed: int = 1, **options: Any) -> None:
         self.simulation = simulation = Simulation(seed, durable=durable, **options)
@@ -44,7 +44,7 @@ class JudgedOverlay:
         simulation.observers += [self.judge, self.traffic, self.delivered]
 
     def build(self, brokers: int, delay_ms: float = 10.0, first: int = 1) -> None:
-        """b1 - b2 - ... in a row, or from another number on."""
+        """A row b1 - b2 - ..., or from another number on."""
         row = tuple(f"b{first + i}" for i in range(brokers))
         links = tuple(TreeLink(a, b, delay_ms) for a, b in pairwise(row))
         self.simulation.build(Topology("row", row, links))
@@ -53,12 +53,12 @@ class JudgedOverlay:
         return self.simulation.join(f"client/{name}", f"broker/{broker}", **options)
 
     def run(self, seconds: float | None = None) -> None:
-        """For so long, or until all is at rest."""
+        """Run for so long, or to rest."""
         until_ns = None if seconds is None else self.clock.now_ns + round(seconds * NS_PER_S)
         self.simulation.run(until_ns)
 
     def check(self) -> None:
-        """All is at rest, and as the checkers want it."""
+        """Everything is at rest, and the checkers find nothing."""
         self.judge.quiet()
         self.traffic.quiet()
         check_quiet(self.simulation, self.findings)

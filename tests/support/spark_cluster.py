@@ -1,8 +1,6 @@
-"""A standalone Spark cluster on loopback: a master and workers, each a process, from pyspark's own scripts.
-
-Ports are chosen by the system. Each process leads a group of its own, so that a worker ends with its
-executors, and nothing is left behind, whatever happens in a test.
-"""
+"""A standalone Spark cluster on loopback: a master and workers, each a process, from pyspark's own scripts,
+at ports of the system's choice. Each process leads its own group, so that a worker ends with its executors
+whatever happens in a test."""
 
 import os
 import re
@@ -23,7 +21,7 @@ spark.executor.memory 512m
 spark.shuffle.io.maxRetries 1
 spark.shuffle.io.retryWait 100ms
 """
-"""Of applications. By default, lost output is asked for during 15 s before it is computed again."""
+"""Of applications. By default Spark tries to fetch lost output for 15 s before it computes it again."""
 
 
 class SparkCluster:
@@ -37,7 +35,7 @@ class SparkCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a process that is to use the cluster."""
+        """For a process that uses the cluster."""
         return {"SPARK_CONF_DIR": str(self._folder), "SPARK_LOCAL_IP": "127.0.0.1"}
 
     def start(self, workers: int) -> None:
@@ -82,7 +80,7 @@ class SparkCluster:
         return process.pid
 
     def _said(self, name: str, pattern: str) -> str:
-        """What a process has logged, as soon as it has."""
+        """A match in the log of a process, as soon as it is there."""
         log = self._folder / f"{name}.log"
         deadline = time.monotonic() + _START_S
         while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
@@ -92,7 +90,7 @@ class SparkCluster:
 
 
 def executors_of(worker: int) -> list[int]:
-    """The process ids of the executors that a worker has started."""
+    """The process ids of a worker's executors."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,7 +1,5 @@
-"""How long the tables of objects are, for tests of what is left behind.
-
-Tables are found by walking the objects, so that one that is added tomorrow is watched as well.
-"""
+"""The lengths of objects' tables, for tests of leaks. Tables are found by walking the objects, so new ones
+are watched as well."""
 
 from collections import deque
 from typing import Any
@@ -10,9 +8,8 @@ import numpy as np
 
 
 def tables(holder: object, within: str = "covey.overlay.core") -> dict[str, int]:
-    """How long each table is that can be reached, by the way to it; entries of a table share a name. Objects
-    of packages outside `within` are not entered.
-    """
+    """The length of each reachable table, by its path; a table's entries share a name. Objects of packages
+    outside `within` are not entered."""
     found: dict[str, int] = {}
     seen: set[int] = set()
     pending: list[tuple[str, Any]] = [("", holder)]

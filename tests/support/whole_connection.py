@@ -1,4 +1,4 @@
-"""A connection whose turns follow each other at once, of a peer that is trusted."""
+"""A connection of a trusted peer, whose turns follow each other at once."""
 
 from covey.overlay.http2.connection import Event, Http2Connection
 from covey.overlay.http2.frames import Http2Options

@@ -1,4 +1,4 @@
-"""Traces: rows of the tables of `sim/trace/tables.py` and a manifest, by hand; and that of a killed run."""
+"""Traces from rows of `sim/trace/tables.py` and a manifest, by hand; and a killed run's."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ Row = tuple[str, str, int, Mapping[str, Any]]
 
 
 def write(folder: Path, rows: Iterable[Row], *, parts: int = 1, **manifest: Any) -> Path:
-    """Write a trace into a folder, whose name is that of the run; each table has up to `parts` files."""
+    """Write a trace into a folder, named as the run; each table has up to `parts` files."""
     run = folder.name
     tables: dict[str, list[dict[str, Any]]] = {}
     for table, phase, ms, others in rows:
@@ -44,7 +44,6 @@ def write(folder: Path, rows: Iterable[Row], *, parts: int = 1, **manifest: Any)
 
 
 def write_rows(file: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
-    """A Parquet file of these rows."""
     columns = [pa.array([row[field.name] for row in rows], _plain(field.type)) for field in schema]
     arrays = [
         column.dictionary_encode() if pa.types.is_dictionary(field.type) else column

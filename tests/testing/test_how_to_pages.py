@@ -1,6 +1,5 @@
-"""The code of docs/how-to-scripts.md and docs/how-to-test.md runs, and neither is long; and the example of a
-test, outside of this repository.
-"""
+"""The code of docs/how-to-scripts.md and docs/how-to-test.md runs, and neither is long; the example test runs
+outside this repository."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""`covey.testing`: an overlay for the tests of others, from code with an event loop and without."""
+"""`covey.testing`: an overlay for others' tests, with and without an event loop."""
 
 import asyncio
 import subprocess

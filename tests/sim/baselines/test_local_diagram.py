@@ -1,4 +1,4 @@
-"""The diagram whose updates are local (Jayaram et al., section 4.3), against the exact one and by force."""
+"""The diagram with local updates (Jayaram et al., section 4.3), against the exact one and brute force."""
 
 import random
 from collections.abc import Iterable
@@ -17,12 +17,11 @@ BOXES = ("x between $a and $b and y between $c and $d", "x between $a and $b")
 
 
 def accepted(nodes: Iterable[Interest]) -> frozenset[int]:
-    """The events that at least one of these filters matches."""
     return frozenset().union(*(matching_points(node.filter, node.values) for node in nodes))
 
 
 def places_of(diagram: LocalDiagram) -> dict[int, Place]:
-    """By filter the place that leads to a root, of which each has one."""
+    """By filter, its place that leads to a root, of which each has one."""
     reached = dict.fromkeys(diagram.tops())
     pending = list(reached)
     while pending:
@@ -35,7 +34,8 @@ def places_of(diagram: LocalDiagram) -> dict[int, Place]:
 
 
 def check_order(diagram: LocalDiagram, live: list[Interest]) -> None:
-    """Every filter has a place that leads to a root; adjacent places are ordered strictly, in no circle."""
+    """Every filter has a place that leads to a root; adjacent places are strictly ordered, without a
+    circle."""
     places, tops = places_of(diagram), set(diagram.tops())
     assert {uid: node for place in places.values() for uid, node in place.members.items()} == {
         node.uid: node for node in live
@@ -64,7 +64,7 @@ def check_order(diagram: LocalDiagram, live: list[Interest]) -> None:
 @pytest.mark.parametrize("shapes", [CHAIN, BOXES, SHAPES], ids=["chain", "boxes", "all"])
 @some_seeds("diagrams with local updates", 2)
 def test_roots_accept_every_event_after_any_changes(seeds: range, shapes: tuple[str, ...]) -> None:
-    """Every maximal filter is a root; there are no others where filters are a chain, or none has moved."""
+    """Every maximal filter is a root, and the only one where filters are a chain, or none has moved."""
     for seed in seeds:
         draw = random.Random(seed)
         registry, local, exact = Registry(), LocalDiagram(), Diagram()
@@ -111,7 +111,7 @@ def test_roots_accept_every_event_after_any_changes(seeds: range, shapes: tuple[
 
 
 def test_filters_that_become_equal_leave_none_without_a_root() -> None:
-    """They were above each other in a circle, without a root, so events did not reach their subscribers."""
+    """They formed a circle without a root, so their subscribers got no events."""
     interest, poset = Interests(), LocalDiagram()
     bounds = ((2, 3), (0, 3), (2, 3), (0, 1))
     nodes = [interest("x between $a and $b", a=a, b=b) for a, b in bounds]

@@ -1,4 +1,4 @@
-"""Matching by walking the poset gives what the engines give (Jayaram et al., section 4.2)."""
+"""Matching by a walk of the poset equals the engines' (Jayaram et al., section 4.2)."""
 
 import random
 

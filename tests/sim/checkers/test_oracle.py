@@ -1,14 +1,14 @@
-"""The oracle of a subscriber: each count of its verdict, on histories small enough to judge by hand."""
+"""The oracle of a subscriber: each count of its verdict, on histories judged by hand."""
 
 import pytest
 
 from covey.sim.checkers.oracle import SubscriberHistory, Verdict
 
 Step = int | tuple[float, int]
-"""The position of an event that arrives; or a new limit, and the position at which it settles (0: never)."""
+"""The position of an arriving event; or a new limit, and the position where it settles (0: never)."""
 
 HISTORIES: dict[str, tuple[list[float], list[Step], Verdict]] = {
-    # prices that are published, what the subscriber below 100 gets and changes, and its verdict
+    # published prices, the history of the subscriber below 100, and its verdict
     "delivered once": ([90, 110, 95], [0, 2], Verdict(delivered=2, expected=2)),
     "not delivered": (
         [90, 110, 95],

@@ -1,4 +1,4 @@
-"""Work that benchmarks begin and wait for together."""
+"""Background work that benchmarks start and await together."""
 
 import asyncio
 

@@ -1,5 +1,4 @@
-"""`covey bench match`: measurements of every engine, comparison of answers, mistakes; no test of a
-duration."""
+"""`covey bench match`: figures of every engine, comparison of answers, mistakes; no durations."""
 
 import json
 from collections.abc import Mapping
@@ -60,8 +59,6 @@ def test_engines_agree_over_every_workload(name: str) -> None:
 
 
 class Forgetful(NaiveEngine):
-    """Returns wrong answers on request."""
-
     lost = 1
 
     def match(self, batch: EventBatch) -> Matches:
@@ -86,8 +83,6 @@ def test_engines_that_disagree_are_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Recording(NaiveEngine):
-    """Records the number of subscriptions added between two matches, and the sizes of batches."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.added: list[int] = [0]

@@ -1,4 +1,4 @@
-"""Publishers with a window: how many events are under way, throughput against the closed form, and draws."""
+"""Publishers with a window: events in flight, throughput against the closed form, and draws."""
 
 import random
 from typing import Any
@@ -22,8 +22,6 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=1
 
 
 class Prices(Load):
-    """Every event has the price 5."""
-
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         return "b1", [QUOTE]
 
@@ -38,7 +36,7 @@ class Prices(Load):
 
 
 class Window(Observer):
-    """Of a publisher of events that one subscriber gets: the most that were under way, and the arrivals."""
+    """Of a publisher with one subscriber: the most events in flight, and the arrivals."""
 
     def __init__(self) -> None:
         self.published_events = self.arrived = self.most = 0

@@ -1,4 +1,4 @@
-"""What a machine is asked for, and what it reaches."""
+"""Requested and achieved rates of a machine."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ def test_a_machine_is_behind_until_it_keeps_up_again() -> None:
         demand.count(at, {"reports": reports, "delivered": 0}, {"reports": 100})
         behind.append(demand.behind)
         at, reports = at + 0.5, reports + 0.5 * reached_per_s
-    # 85 % is behind, and above 95 % is not.
+    # 85 % is behind; above 95 % is not.
     assert [at for at, (a, b) in enumerate(pairwise(behind)) if a != b] == [7, 19]
     assert demand.demanded_per_s == {"reports": 100}
     assert demand.reached_per_s["reports"] == pytest.approx(100)
@@ -22,7 +22,7 @@ def test_a_machine_is_behind_until_it_keeps_up_again() -> None:
 
 
 def test_more_that_is_asked_for_is_no_shortfall() -> None:
-    """Both sides are of the same seconds."""
+    """Both sides cover the same seconds."""
     demand, reports = Demand(4), 0.0
     for at in range(40):
         rate = 10 if at < 20 else 1_000

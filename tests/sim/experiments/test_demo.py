@@ -64,7 +64,7 @@ def test_static_routing_is_judged_by_the_same_oracle_and_costs_more_messages(
     "broker", [pytest.param(broker, marks=pytest.mark.thorough) for broker in ("b4", "b3")]
 )
 def test_no_event_is_missed_after_a_killed_broker_has_recovered(broker: str) -> None:
-    """Of processes. b1 and b3 forward events; b4 has a subscriber, which must reconnect."""
+    """As processes. b1 and b3 forward events; b4 has a subscriber, which must reconnect."""
     outcome = replay(800, restart=broker, rate=200)
     assert not report.failed([outcome])
     assert outcome.recovery.recovered_s is not None

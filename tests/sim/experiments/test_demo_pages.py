@@ -1,4 +1,4 @@
-"""The demonstrations in the browser: what the page shows is what the oracle has counted."""
+"""The demonstrations in the browser: the page shows the oracle's counts."""
 
 import asyncio
 import json
@@ -43,8 +43,8 @@ def test_vehicles_stay_on_the_roads() -> None:
 
 
 def drag(page: Page, to: tuple[float, float]) -> float:
-    """Drag the page's box by hand, so that its middle is at a place of the city where vehicle 0 is; the time
-    in ms from the first movement until the vehicle is lit."""
+    """Drag the page's box by hand until its middle is at vehicle 0's place; returns the ms from the first
+    movement until the vehicle is lit."""
     left, top, width = page.value(
         "(r => [r.left, r.top, r.width])(document.getElementById('map').getBoundingClientRect())"
     )
@@ -76,13 +76,13 @@ def choose(page: Page, how: str) -> None:
 
 
 def shown(page: Page, how: str) -> list[int]:
-    """Expected, missed and duplicate, as the table has them."""
+    """Expected, missed and duplicate, as in the page's table."""
     cells = page.value(f"[...document.getElementById('{how}').cells].map((cell) => cell.textContent)")
     return [int(cell.replace(",", "") or 0) for cell in cells[3:]]
 
 
 def play(page: Page, url: str, city: City) -> None:
-    """In a thread: what a user of the map does and sees."""
+    """A user of the map, in a thread."""
     page.call("Page.navigate", url=url)
     page.until("window.page?.ready && page.stats !== null && page.fps > 0")
     page.until("page.stats.eras.update?.expected > 200")
@@ -167,7 +167,7 @@ async def test_the_map_in_the_browser() -> None:
 
 
 async def served(site: Any, user: Any) -> None:
-    """Serve a site while a user looks at it, in a thread."""
+    """Serve a site while a user, in a thread, looks at it."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def look() -> None:
@@ -215,7 +215,7 @@ def test_the_map_without_a_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.thorough  # six broker processes
 def test_ctrl_c_ends_the_map_with_one_line(tmp_path: Path) -> None:
-    """The clients leave before the brokers, and nothing warns of what they had still to publish."""
+    """The clients leave before the brokers, and nothing warns of unsent events."""
     words = [sys.executable, "-m", "covey.cli.main", "demo", "map", "--vehicles", "100", "--boxes", "2"]
     ready = tmp_path / "ready"
     browser = tmp_path / "browser"
@@ -239,7 +239,7 @@ def test_a_picture_of_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def watch(page: Page, url: str) -> None:
-    """In a thread: what a user of the traders' page sees."""
+    """A user of the traders' page, in a thread."""
     page.call("Page.navigate", url=url)
     page.until("window.page?.ready && page.stats?.changes > 5 && page.own > 0")
     page.until("page.stats.verdicts['busy days']?.delivered > 20")

@@ -1,4 +1,4 @@
-"""The strategies of the demonstration: what they want, and how they move."""
+"""The strategies of the demonstration: thresholds and their moves."""
 
 from covey.sim.experiments.demo.run import BUSY_DAYS, BUY_LOWER, MOVING_BAND, STRATEGIES
 

@@ -1,6 +1,5 @@
-"""Random histories of whole overlays hold, whatever their options; one seed gives one history, and a failure
-prints how to replay it. (`test_mechanisms.py`: they fail where something is broken.)
-"""
+"""Random histories of whole overlays hold under any options; a seed determines its history, and a failure
+prints its replay command. (`test_mechanisms.py`: they fail under defects.)"""
 
 import hashlib
 import json
@@ -128,7 +127,7 @@ def test_other_histories(options: FuzzOptions) -> None:
         (replace(VIEWS, durable=True, faults="all"), range(60, 70)),
         # These have failed: events that waited on a link met another filter of their client
         (FuzzOptions(content=True), (9052, 9094)),
-        # a refusal of a change that came after the period of its subscription, when its client leaves
+        # a change was refused after the period of its subscription, when its client leaves
         (FuzzOptions(gapless=True, validity=True, moves=True), (310_157,)),
         # neighbours restart, and a publisher leaves while a broker is down
         (DURABLE, (403009, 529397, 600130)),
@@ -138,20 +137,20 @@ def test_other_histories(options: FuzzOptions) -> None:
         # a broker crashes before a gapless update has passed it; an event is damaged at two brokers and lost
         # at one; what is damaged was stored for a client that has moved since; a goodbye arrives late
         (FAULTY, (40031, 44508, 401535, 901159, 904389)),
-        # a promise that grows: interest that a neighbour did not have before is asked for views
+        # a promise that grows: a neighbour's interest from before is requested for views
         (replace(VIEWS, merging="budget", content=True), (6729,)),
         # a client that moves to a broker that is behind, whose last event of a key is older than its leave
         (VIEWS, (2030, 1224)),
-        # a client that was told of a gap, in the last one before an update
+        # a client with a gap in its last message before an update
         (replace(VIEWS, faults="all"), (9245, 9628, 9710, 50634)),
         (replace(VIEWS, durable=True, faults="all"), (1096,)),  # a record was damaged
-        # a publisher whose session has ended, and which sends again what was stored before
+        # a publisher whose session has ended repeats what was stored before
         (replace(VIEWS, durable=True, moves=True, steps=120), (66,)),
     ],
     ids=lambda each: kind(each) if isinstance(each, FuzzOptions) else None,
 )
 def test_histories_of_stated_seeds(options: FuzzOptions, seeds: tuple[int, ...]) -> None:
-    """What docs/durability.md does not promise of moves is not excused by the judge."""
+    """The judge does not excuse losses by moves that docs/durability.md does not promise against."""
     play_all(seeds, options)
 
 
@@ -179,7 +178,7 @@ def test_brokers_crash_at_every_kind_of_message(moment: Moment) -> None:
 
 
 class Digest(Observer):
-    """Of all messages that arrive, when, and of their events."""
+    """Of all arriving messages with their times, and of their events."""
 
     def __init__(self, history: FaultyHistory) -> None:
         self._clock = history.simulation.clock
@@ -197,7 +196,7 @@ class Digest(Observer):
 
 
 def digest_of(seed: int) -> tuple[HistoryOutcome, str]:
-    """The outcome of a history, and the digest of its messages and of the files that it leaves."""
+    """The outcome of a history, and the digest of its messages and files."""
     compile_kernels()
     history = FaultyHistory(seed, FAULTY)
     digest = Digest(history)

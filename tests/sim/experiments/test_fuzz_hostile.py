@@ -1,4 +1,4 @@
-"""Hostile frames, packets and filters: no violation as it is, and violations if a check is missing."""
+"""Hostile frames, packets and filters: no violation, but violations where a check is missing."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,7 +33,7 @@ def test_hostile_frames_violate_nothing() -> None:
 
 
 def test_hostile_frames_get_far() -> None:
-    """From a stated seed: how many messages get through differs tenfold between seeds."""
+    """From a stated seed: the number of accepted messages differs tenfold between seeds."""
     assert fuzzed(fuzz_frames, 0, 20_000).messages > 1_000
 
 

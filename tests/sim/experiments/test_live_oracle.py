@@ -1,4 +1,4 @@
-"""The oracle of moving boxes, on histories of which the verdict is known."""
+"""The oracle of moving boxes, on histories with a known verdict."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MIDDLE: Rectangle = (5.0, 15.0, 0.0, 10.0)
 
 
 class World:
-    """One publisher and one recipient with one box, and a clock that each call moves on."""
+    """One publisher and one recipient with one box, and a clock that each call advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class World:
         self.recipient.deliver(np.zeros(len(numbers), np.int64), np.array(numbers, np.int64))
 
     def mark(self) -> None:
-        """Two marks: what the first covers is judged by the second."""
+        """Two marks: the second judges what the first covers."""
         for _ in range(2):
             mark = self.oracle.close_chunk(0)
             assert mark is not None

@@ -1,4 +1,4 @@
-"""Processes of an overlay on this machine: their addresses, their session, and the error when one ends."""
+"""An overlay's processes on this machine: addresses, process session, and the error when one ends."""
 
 import asyncio
 import os

@@ -1,6 +1,5 @@
-"""Random histories fail when a mechanism is switched off, or a defect is seeded: no more of them than
-`make test` plays, but for the rarer ones.
-"""
+"""Random histories fail when a mechanism is switched off, or a defect is seeded; except for rare ones, within
+as many as `make test` plays."""
 
 from collections import deque
 from collections.abc import Callable
@@ -121,7 +120,7 @@ def newest_events_that_supersede_nothing(patch: Patch) -> None:
 
 
 def links_upward_and_downward(patch: Patch) -> None:
-    """Any broker takes any other, so upward links make cycles."""
+    """Any broker accepts any other, so upward links make cycles."""
 
     def candidates(self: UplinkRule, broker: str) -> tuple[str, ...]:
         above = [self.parents[broker]] if broker in self.parents else []
@@ -224,7 +223,7 @@ VIEWS = replace(DEFECT, views=True)
 OF_VIEWS = "view answer, view state"
 
 SWITCHED_OFF: list[tuple[Callable[[Patch], None], FuzzOptions, int, str]] = [
-    # mechanism, options, how many histories, and what the first finding is: one of these, where it is stated
+    # mechanism, options, number of histories, and one of these as the first finding, where stated
     (acknowledgements_that_do_not_wait, FuzzOptions(), FEW, ""),
     (resynchronisation_that_revokes_nothing, FuzzOptions(), FEW, ""),
     (unadvertise_that_overtakes_events, FuzzOptions(), FEW, ""),

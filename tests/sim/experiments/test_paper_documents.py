@@ -1,4 +1,4 @@
-"""The documents on papers: what a command writes into them, and that no sentence has a figure of its own."""
+"""The documents on papers: a command writes their figures, and no sentence has figures of its own."""
 
 import json
 import re
@@ -146,7 +146,7 @@ def measured_files(paper: str) -> set[str]:
 
 
 NOT_MEASURED = {"sim/progress.py", "sim/invariants.py", "sim/experiments/papers/report.py"}
-"""What shows progress, asserts, or picks a size."""
+"""Files that show progress, assert, or pick a size."""
 
 
 def test_the_digests_have_all_that_matching_reaches() -> None:

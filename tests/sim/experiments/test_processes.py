@@ -64,7 +64,7 @@ def test_workers_end_with_the_process_that_started_them(ending: signal.Signals, 
 
 
 def _interrupted(folder: Path, only_first: signal.Signals | None = None) -> tuple[int, str, int]:
-    """Status, output, and how many calls have begun."""
+    """Status, output, and the number of begun calls."""
     script, begun = folder / "script.py", folder / "begun"
     script.write_text(_INTERRUPTED)
     begun.mkdir()

@@ -1,4 +1,4 @@
-"""One scenario in virtual time and over real brokers: from one schedule, both deliver the same."""
+"""One schedule in virtual time and over real brokers: equal deliveries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TINY = Scenario(
 
 
 def delivered(trace: Path) -> list[tuple[object, ...]]:
-    """Which events reached which versions of which subscriptions."""
+    """The events that reached each version of each subscription."""
     return sorted(
         (row["client"], row["subscription"], row["version"], row["publisher"], row["sequence"])
         for row in rows(trace, "deliveries")
@@ -57,10 +57,8 @@ def history(trace: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def arrived(trace: Path) -> Counter[tuple[str, ...]]:
-    """Events, and control messages of each sort, that reached brokers and clients, from whom, in which phase.
-
-    Without acknowledgements between brokers: one may stand for several, which is a matter of time.
-    """
+    """Events, and control messages by kind, at brokers and clients, with senders and phase. Without
+    acknowledgements between brokers, whose number depends on timing."""
     found: Counter[tuple[str, ...]] = Counter()
     for row in rows(trace, "messages"):
         if row["phase"] in ("running", "resting"):

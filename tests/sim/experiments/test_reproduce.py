@@ -1,7 +1,5 @@
-"""`covey reproduce`: every paper at the smallest size, findings with rows, mistakes.
-
-Never a number of seconds, and never that a claim about speed holds: at this size none would mean anything.
-"""
+"""`covey reproduce`: every paper at the smallest size, findings with rows, mistakes. Neither seconds nor
+claims about speed are tested: they mean nothing at this size."""
 
 import json
 from collections.abc import Callable
@@ -147,7 +145,7 @@ def test_an_unwritable_folder_is_refused_before_the_measurement(
 
 
 def measured(*, constant_ms: float, each_ns: float, power: float) -> dict[int, MatchResult]:
-    """Five repetitions at three sizes, whose time per event is a constant and a power of the size."""
+    """Five repetitions at three sizes; an event takes a constant time plus a power of the size."""
     results = {}
     for size in (2_000, 8_000, 32_000):
         ms = constant_ms + each_ns * size**power / 1e6
@@ -169,7 +167,7 @@ def test_time_that_is_linear_beside_a_constant_is_not_sublinear() -> None:
 
 
 def test_plain_propagation_fails_what_dynamic_holds() -> None:
-    """Its time grows with the subscriptions; and a gain of prefetching is not read from equal times."""
+    """Its time grows with the subscriptions; and equal times show no gain of prefetching."""
     plain = measured(constant_ms=0.001, each_ns=0.5, power=1.0)
     engines = {
         "counting": measured(constant_ms=0.004, each_ns=2.0, power=1.0),
@@ -218,8 +216,8 @@ def test_shapes_have_the_share_and_the_least_that_they_are_asked_for() -> None:
 
 
 def test_filters_on_the_other_side_of_a_turning_point_reverse_its_verdict() -> None:
-    """Bytes as by the equations hold; such that all forms take as much are not here; the forms' exchanged are
-    the opposite."""
+    """Bytes by the equations hold; equal bytes of all forms are not here; exchanged forms are the
+    opposite."""
     shapes = [branching(20, n, s_r) for n in (1, 2, 4, 8) for s_r in (0.3, 0.7)]
 
     def loaded(pick: Callable[[dict[str, float], str], float]) -> list[Loaded]:
@@ -274,7 +272,6 @@ def test_crossings_are_interpolated() -> None:
 
 
 def test_the_model_of_the_search_tree_matches_random_trees() -> None:
-    """Against trees of random subscriptions."""
     attributes, tests, values, count = 5, 2, 3, 20
     rng = Random(5)
     held, reached = [], []

@@ -1,6 +1,5 @@
 """The reproduction of Jayaram et al.: costs, prediction, the plan of its runs, and one evaluation at the
-smallest size. Whether a factor is reached is not tested: it would mean nothing at this size.
-"""
+smallest size, where factors mean nothing and are not tested."""
 
 import os
 import signal
@@ -117,7 +116,7 @@ def test_a_point_makes_the_busiest_broker_as_busy_as_it_says(tmp_path: Path) -> 
 
 
 def test_a_warm_up_is_as_long_as_the_order_of_messages_needs(tmp_path: Path) -> None:
-    """Where changes wait behind events, windows drain later than where changes have a lane of their own."""
+    """Where changes wait behind events, windows drain later than where changes have their own lane."""
     planned = grid(PaperPlan("full"))
     calibrations = Calibrations.write(tmp_path, checked_in())
     case = planned.cases[0]
@@ -163,7 +162,7 @@ def played(
     rho: float = KNEE,
     seeds: int | None = None,
 ) -> dict[str, Measured]:
-    """By run, what each seed gives, counted from 0: under re-subscription, and with parametric ones."""
+    """By run, each seed's result, numbered from 0: under re-subscription, and parametric."""
     return {
         Point(case, assumption, system, rho, planned.first_seed + seed).name: values
         for seed in range(planned.seeds if seeds is None else seeds)
@@ -236,7 +235,7 @@ def test_assumptions_are_compared_over_the_seeds_that_all_have() -> None:
     ],
 )
 def test_table_1_judges_the_paper_s_rates_and_shows_the_worst_beside_the_best(gains, verdict) -> None:
-    """Planted gains at 10, 50 and 100 updates/s and edge broker; what is beyond them does not count."""
+    """Planted gains at 10, 50 and 100 updates/s and edge broker; those beyond do not count."""
     (case, *_) = grid(PaperPlan("full")).cases
 
     def factor(case: Case, rho: float, metric: str) -> Estimate:
@@ -253,7 +252,7 @@ def test_table_1_judges_the_paper_s_rates_and_shows_the_worst_beside_the_best(ga
 
 
 def test_gains_before_a_lane_is_steady_are_lower_bounds() -> None:
-    """What a bound below the claim leaves open is undecided, where the same measurement elsewhere decides."""
+    """Where a bound below the claim leaves it undecided, the same measurement elsewhere decides."""
     planned, verdicts = grid(PaperPlan("quick")), {}
     for case in (planned.cases[0], planned.cases[2]):
         rho = case.drawn[0]
@@ -272,8 +271,7 @@ def test_a_loop_of_one_event_without_changes_is_steady_at_once() -> None:
 
 
 def test_the_prediction_s_verdict_follows_from_the_costs() -> None:
-    """With an update that costs next to nothing its factors are reached, with one as dear as a
-    re-subscription none is."""
+    """A nearly free update reaches the prediction's factors, one as expensive as a re-subscription none."""
     cases, table = grid(PaperPlan("full")).cases[:1], checked_in()
     assert prediction(cases, table).verdict is Verdict.SMALLER
     claimed_less = (replace(cases[0], claims=(1.5, 6.0, 6.0)),)
@@ -331,7 +329,7 @@ def test_an_evaluation_resumes(tmp_path: Path) -> None:
 
 
 def run_until(folder: Path, share: float, signal_number: int) -> Results:
-    """Run two seeds of three runs, after a pilot each; from a share of the progress on, send this process a
+    """Run two seeds of three runs, after a pilot each; at a share of the progress, send this process a
     signal."""
     tiny = grid(PaperPlan("tiny"))
     case = replace(tiny.cases[0], rhos=(KNEE,))

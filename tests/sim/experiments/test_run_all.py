@@ -28,7 +28,7 @@ SMALL = Scenario(brokers=4, publishers=1, subscribers=3, types=2, duration_s=0.5
 
 
 class Here:
-    """Runs in this process, and notes which."""
+    """Runs in this process, recorded."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -41,7 +41,7 @@ class Here:
 
 
 def names_of(planned: Sequence[PlannedRun], folder: Path) -> list[str]:
-    """Which runs are repeated."""
+    """The names of the repeated runs."""
     executor = Here()
     run_all(planned, folder, executor)
     return executor.names

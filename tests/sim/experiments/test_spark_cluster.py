@@ -61,6 +61,6 @@ def test_a_cluster_that_loses_an_executor_and_a_worker_gives_complete_results(tm
 
 
 def _timeless(summary: Any) -> dict[str, Any]:
-    """What the seed determines of a run's summary."""
+    """The part of a run's summary that its seed determines."""
     measured = {"real_s", "steps_per_real_s", "cpu_s", "memory_bytes"}
     return {name: value for name, value in summary.items() if name not in measured}

@@ -1,4 +1,4 @@
-"""Verdicts: a planted wrong result of each kind, and what the decision rests on."""
+"""Verdicts: a planted wrong result of each kind, and the grounds of a decision."""
 
 from math import inf
 

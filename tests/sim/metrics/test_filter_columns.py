@@ -1,4 +1,4 @@
-"""Filters as Spark columns agree with `Filter.matches`, whatever the filter, the values and the event."""
+"""Filters as Spark columns agree with `Filter.matches`."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -43,7 +43,7 @@ def case(filter: Filter, values: dict[str, Any], event: dict[str, Any], at_ns: i
 
 
 def check(cases: list[Case], evaluation: type[FilterColumns] | type[FilterRows]) -> None:
-    """Evaluate all cases in one job of Spark, and compare."""
+    """Compare all cases in one job of Spark."""
     numbers: dict[tuple[EventType, str], int] = {}
     keys = [numbers.setdefault((c.structure.event_type, str(c.structure)), len(numbers)) for c in cases]
     evaluated = evaluation(dict(zip(keys, [c.structure for c in cases], strict=True)))
@@ -64,7 +64,7 @@ def check(cases: list[Case], evaluation: type[FilterColumns] | type[FilterRows])
 
 
 def drawn(number: int) -> list[Case]:
-    """Cases of so many random filters, four events each."""
+    """Cases of random filters, four events each."""
     cases = []
 
     @settings(max_examples=number, suppress_health_check=list(HealthCheck), database=None)
@@ -94,7 +94,7 @@ def numbers_compared() -> list[Case]:
 
 
 def values_moved() -> list[Case]:
-    """Values that move are those of the time at which the event entered."""
+    """Motions have their values at the event's ingress time."""
     filter = parse("i >= $x - 10 and f < 2 * $y", NUMBERS)
     cases = [
         case(filter, {"x": Motion(100.0, -2.5, NS), "y": y}, {"i": i, "f": 30.0}, seconds * NS)
@@ -115,7 +115,7 @@ def names_differing_in_case() -> list[Case]:
 
 @pytest.mark.random
 def test_columns_agree_with_filters() -> None:
-    """Few jobs of many cases: most of a job's time is that of its start."""
+    """Few jobs of many cases, since a job's time is mostly its start."""
     cases = drawn(DRAWS["filters as Spark columns"].count)
     first = cases[:_CASES_PER_JOB] + numbers_compared() + values_moved() + names_differing_in_case()
     check(first, FilterColumns)
@@ -124,7 +124,7 @@ def test_columns_agree_with_filters() -> None:
 
 
 def test_filters_without_a_column_are_evaluated_in_python() -> None:
-    """Those that call operators; and numbers that JSON lacks."""
+    """Filters that call operators, and numbers that JSON lacks."""
     both = EventType("S", {"s": "string", "i": "int64"})
     calling = parse("matches(s, $pattern) and i < $limit", both)
     events = [{"s": s, "i": i} for s in ("abc", "bcd", None) for i in (1, 5)]

@@ -72,7 +72,7 @@ def arrived(source: str, target: str, kind: str, messages: int, events: int = 0,
 
 NOBODY = {"count": 0, "mean": None, "p50": None, "p99": None, "max": None}
 BY_HAND: dict[str, tuple[list[Row], dict[str, Any], dict[str, Any]]] = {
-    # rows, fields of the manifest, and the metrics that follow from them
+    # rows, fields of the manifest, and the resulting metrics
     "broken off": (
         [
             row("work", 0, broker="broker/b", busy_ns=5),
@@ -140,7 +140,7 @@ BY_HAND: dict[str, tuple[list[Row], dict[str, Any], dict[str, Any]]] = {
         RUNNING | KINDS,
         {"unmeasured": 1},
     ),
-    # One event answers one change, and none but the 256 newest: the event n change n + 1.
+    # Event n answers change n + 1, and only the 256 newest changes are answered.
     "many": (
         [
             *(change(version, version, version) for version in range(600)),
@@ -182,7 +182,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def summaries(traces: Path, spark: None) -> dict[str, dict[str, Any]]:
-    """The metrics of all runs, in two queries."""
     tracker = spark_session().sparkContext.statusTracker()
     steps: list[str] = []
     with watched(spark_session(), lambda tasks: None):
@@ -235,7 +234,7 @@ def test_metrics_of_traces_written_by_hand(name: str, summaries: dict[str, Any])
 def test_results_are_written_as_tables_by_a_session_of_the_user_that_stays_as_it_is(
     traces: Path, summaries: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Percentiles, which are of close ranks unless they are to be exact, differ alone."""
+    """Only percentiles differ: they are of close ranks unless exact."""
     session = spark_session().newSession()
     own = {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "Asia/Tokyo"}
     own |= {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "7"}
@@ -311,7 +310,7 @@ def test_the_command_prints_tables_and_writes_reports(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of metrics that have been computed; a guide of docs/ has a command compute them."""
+    """From computed metrics; a guide of docs/ has a command compute them."""
 
     def computed(traces: Traces, *given: object, **options: object) -> list[dict[str, Any]]:
         return [summaries[name] for name in traces.runs]

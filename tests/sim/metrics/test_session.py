@@ -1,4 +1,4 @@
-"""The Spark session: whose it is, its settings by size of input, and what does not fit, in one sentence."""
+"""The Spark session: its owner, its settings by size of input, and one sentence for each misfit."""
 
 import os
 import socket
@@ -37,7 +37,7 @@ def executable(path: Path, text: str) -> str:
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch, spark: None) -> None:
-    """As in a process without a session; the one of the other tests stays."""
+    """As in a process without a session; the other tests' session stays."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

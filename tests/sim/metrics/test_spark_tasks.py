@@ -1,4 +1,4 @@
-"""The tasks of Spark's jobs, watched while they run."""
+"""Spark's tasks, watched while they run."""
 
 import time
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""The sections of every kind of report, on one page in headless Chromium: nothing logged, nothing loaded,
-figures with their values."""
+"""All sections of reports on one page in headless Chromium: nothing logged, nothing loaded, right figures."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,7 +24,7 @@ DEEP = """
         ...[...node.querySelectorAll('*')].filter(each => each.shadowRoot)
             .flatMap(each => deep(each.shadowRoot, selector))];
 """
-"""Elements below a node, those of shadow trees included."""
+"""Elements below a node, in shadow trees too."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Single fields of a scenario: without effect, impossible over real brokers, and paths."""
+"""Single fields of a scenario: unused, impossible over real brokers, and paths."""
 
 from pathlib import Path
 from typing import Any

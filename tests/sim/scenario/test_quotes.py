@@ -1,4 +1,4 @@
-"""The quotes of the demonstration, and what the demonstration imports."""
+"""The quotes of the demonstration, and its imports."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Loads from real inputs: quotes in order and whole, detectors where they stand, vehicles on roads."""
+"""Loads from real inputs: complete quotes in order, detectors at their places, vehicles on roads."""
 
 import gzip
 import random
@@ -18,7 +18,7 @@ PLACES = [(34.0 + 0.01 * i, -118.0 - 0.01 * (i % 3)) for i in range(9)]
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
-    """Nine detectors along a road, and 50 moments of what they measured, one gap among them."""
+    """Nine detectors along a road, and 50 moments of measurements, with one gap."""
     sensors, speeds = tmp_path / "sensors.csv", tmp_path / "speeds.csv.gz"
     rows = [f"{i},d{i},{latitude},{longitude}" for i, (latitude, longitude) in enumerate(PLACES)]
     sensors.write_text("\n".join(["index,sensor_id,latitude,longitude", *rows]) + "\n")
@@ -58,7 +58,7 @@ def test_quotes_come_in_order_whole_and_again() -> None:
 
 
 class Moves(Observer):
-    """Counts how often clients have changed brokers."""
+    """Counts clients' changes of brokers."""
 
     count = 0
 

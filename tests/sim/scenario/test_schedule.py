@@ -1,5 +1,3 @@
-"""The schedule of a scenario."""
-
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.schedule import UpdateStep, create_load, create_topology, draw_schedule
 

@@ -1,4 +1,5 @@
-"""The third way to re-subscribe (Jayaram et al., section 4.2): what it misses, duplicates and keeps."""
+"""The third way to re-subscribe (Jayaram et al., section 4.2): misses, duplicates and remaining
+subscriptions."""
 
 import pytest
 from simulated import JudgedOverlay, publish
@@ -13,7 +14,7 @@ BELOW = parse("price < $limit", QUOTE)
 
 
 class Sent(Observer):
-    """The control messages of a client that its broker got."""
+    """A client's control messages at its broker."""
 
     def __init__(self) -> None:
         self.control: list[type[Message]] = []
@@ -39,7 +40,7 @@ class World(JudgedOverlay):
         self.sent.control.clear()
 
     def publish(self, *prices: float) -> None:
-        """Each by itself, and until all is at rest."""
+        """Each event alone, to rest."""
         for price in prices:
             publish(self.feed, QUOTE, price)
             self.rest()
@@ -59,7 +60,7 @@ class World(JudgedOverlay):
 
     @property
     def prices(self) -> tuple[list[float], int]:
-        """Those that were delivered, and how many events were spurious."""
+        """The delivered prices, and the number of spurious events."""
         return self.delivered.values(), self.delivered.spurious
 
 
@@ -91,7 +92,7 @@ def test_what_overlaps_is_delivered_once_and_nothing_is_missed(world: World) -> 
 
 
 def test_a_change_that_narrows_is_never_confirmed(world: World) -> None:
-    """So events keep coming for the outdated subscription, until the next change."""
+    """So the outdated subscription draws events until the next change."""
     world.move(5.0)
     world.publish(4.0, 7.0, 8.0, 9.0)
     assert world.outdated == ["price < 10.0"]

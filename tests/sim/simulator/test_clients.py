@@ -1,4 +1,4 @@
-"""Simulated clients whose users do not read, or publish what they read."""
+"""Simulated clients that do not read, or publish what they read."""
 
 from simulated import JudgedOverlay, publish
 

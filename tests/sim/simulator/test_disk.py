@@ -1,4 +1,4 @@
-"""The disk of the simulator: what a crash leaves, and what its faults do."""
+"""The simulated disk: files after a crash, and faults."""
 
 import pytest
 

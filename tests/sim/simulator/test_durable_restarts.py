@@ -1,4 +1,4 @@
-"""Durable types in virtual time, step by step: publishers that were away, and brokers that restart."""
+"""Durable types in virtual time, step by step: absent publishers, and restarted brokers."""
 
 import pytest
 from simulated import JudgedOverlay, publish
@@ -46,7 +46,7 @@ def test_a_broker_that_starts_for_the_first_time_takes_no_events_before_it_is_li
 
 
 def test_a_publisher_that_was_away_for_longer_than_its_lease_loses_nothing() -> None:
-    """Its events follow its advertisement at once, and interest did not end with the advertisement."""
+    """Its events follow its advertisement at once, and interest outlives an advertisement."""
     overlay = Overlay(3)
     publisher = overlay.client("publisher", "b1")
     publisher.advertise(ORDER)
@@ -80,7 +80,7 @@ def test_events_may_be_published_before_their_advertisement_has_spread() -> None
 
 
 def late(overlay: Overlay, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What clients send arrives so much later where they dial from now on."""
+    """Delay clients' messages where they dial from now on."""
     dial, clock = Wire.dial, overlay.simulation.clock
 
     def dial_late(self: Wire) -> None:
@@ -126,7 +126,7 @@ def test_a_restarted_broker_waits_for_no_client_whose_wishes_are_stored(
 def test_a_restarted_broker_has_the_values_of_acknowledged_updates(
     power: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it loses the power the moment the client knows, and its client is not back."""
+    """Also if it loses power at the acknowledgement, and its client is not back."""
     overlay = Overlay(2)
     publisher, reader, subscription = reading(overlay, 10)
     late(overlay, 4.0, monkeypatch)

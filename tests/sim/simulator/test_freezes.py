@@ -1,4 +1,4 @@
-"""Freezes that random histories seldom meet: each is absent, and there when its mechanism is switched off."""
+"""Freezes that random histories seldom meet: absent, and present when their mechanism is switched off."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ DELAY_NS = 2 * NS_PER_MS
 
 
 class Delays(Observer):
-    """How late the events of `LOCAL` are."""
+    """The delays of events of `LOCAL`."""
 
     def __init__(self) -> None:
         self.delays_ns: list[int] = []
@@ -47,9 +47,8 @@ def line(brokers: int, options: EndpointOptions, **others: Any) -> tuple[Simulat
 
 
 def latest_local_event(updates: int) -> int:
-    """How late the latest event of a pair at one broker is, while a client beside them sends updates towards
-    a neighbour that is stopped for three seconds; ten seconds if one does not arrive.
-    """
+    """The longest delay of events of a pair at one broker, while a client beside them sends updates to a
+    neighbour that is stopped for three seconds; ten seconds if an event does not arrive."""
     simulation, seen = line(2, EndpointOptions(max_queued_control=100, max_unsettled=20))
     feed, mover = simulation.join("client/p", "broker/b2"), simulation.join("client/m", "broker/b1")
     here, there = simulation.join("client/h", "broker/b1"), simulation.join("client/t", "broker/b1")
@@ -88,7 +87,7 @@ WIDE = WindowSizes(first=64 << 10, publishers=64 << 20, least=64 << 10)
 
 
 def most_bytes_waiting(publishers: int, sizes: WindowSizes) -> int:
-    """The bytes of credit that wait for a client that does not read, while so many clients publish."""
+    """The most bytes of credit that wait for a silent client, while so many clients publish."""
     sessions = SessionLimits(queue_bytes=8 << 10, stall_limit_s=1000.0)
     link = {"window_bytes": 64 << 10, "max_frame_bytes": 4 << 10}
     simulation, _ = line(1, EndpointOptions(sessions=sessions, windows=sizes), link=link)
@@ -145,7 +144,7 @@ def test_a_client_that_never_reads_holds_the_others_for_the_stall_limit_at_most(
 
 
 def has_published_to_itself() -> bool:
-    """Whether a client gets all its events out that it subscribes to itself and reads none of."""
+    """Whether a client that subscribes to its own events, and reads none, gets all of them out."""
     options = EndpointOptions(sessions=SessionLimits(queue_events=20, stall_limit_s=1000.0))
     simulation, _ = line(1, options, link={"window_bytes": 2 << 10})
     client = simulation.join("client/c", "broker/b1")

@@ -1,7 +1,7 @@
 """The guarantees for changing subscriptions, over random schedules with delays, jitter and loss.
 
 Each fails at some seed when its mechanism is switched off, by a seeded defect (`sim/simulator/defects.py`) if
-a broker implements it. Brokers, events and changes are drawn from a seed; the checkers of `covey sim` judge.
+a broker implements it. A seed draws brokers, events and changes; the checkers of `covey sim` judge.
 """
 
 import random
@@ -25,8 +25,6 @@ SEEDS = range(4)
 
 
 class Seen(Observer):
-    """The delivered events, by subscription."""
-
     def __init__(self) -> None:
         self.events: dict[int, set[int]] = {}
 
@@ -73,7 +71,7 @@ class Schedule(JudgedOverlay):
         self.simulation.run(self.clock.now_ns + self.random.randrange(most_ms * NS_PER_MS))
 
     def rest(self, broken: str = "") -> int:
-        """How often a property is violated, once all is at rest; others are not."""
+        """Run to rest; returns the number of violations of one property. Others must hold."""
         self.simulation.run()
         self.judge.quiet()
         check_quiet(self.simulation, self.findings)
@@ -82,7 +80,7 @@ class Schedule(JudgedOverlay):
 
 
 def only_events_that_match_the_newest_values_are_delivered(schedule: Schedule) -> int:
-    """The client matches again what a broker matched before its last change."""
+    """The client matches again after its last change."""
     subscription = schedule.subscribe("x < $limit", limit=5)
     for _ in range(40):
         schedule.subscriber.update(subscription, {"limit": schedule.random.randrange(10)})
@@ -181,7 +179,7 @@ def several_variables_change_at_once(schedule: Schedule) -> int:
 
 Guarantee = tuple[Callable[[Schedule], int], type[Defect] | None]
 GUARANTEES: list[Guarantee] = [
-    # how often it is broken in a schedule, and what switches it off, unless the schedule does
+    # violations per schedule, and what switches the mechanism off, unless the schedule does
     (only_events_that_match_the_newest_values_are_delivered, ClaimNewest),
     (every_event_after_an_awaited_update_is_delivered, EarlyAcknowledge),
     (every_event_after_the_call_of_a_gapless_update_is_delivered, NoReplay),

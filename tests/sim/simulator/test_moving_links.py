@@ -16,7 +16,7 @@ TICK = EventType("Tick", {"x": "int64"})
 
 
 class Overlay(JudgedOverlay):
-    """b1 - b2 - ... in a row, or another tree, whose links move after a second."""
+    """A row b1 - b2 - ..., or another tree, whose links move after a second."""
 
     def __init__(self, brokers: int, topology: Topology | None = None) -> None:
         super().__init__(engine="naive", wire=WireOptions(delay_ns=NS_PER_MS), repair_after_ns=NS_PER_S)
@@ -67,7 +67,7 @@ def test_neighbours_of_a_dead_broker_are_linked_and_it_rejoins() -> None:
 
 
 def test_the_others_stay_one_tree_without_the_root_and_a_broker_below_it() -> None:
-    """The children of both find each other, though neither knows of the other's branch."""
+    """The children of both link up without knowing each other's branch."""
     overlay = Overlay(0, _two_branches())
     overlay.simulation.crash("broker/b1", 0)
     overlay.simulation.crash("broker/b2", 0)

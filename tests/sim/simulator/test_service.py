@@ -1,4 +1,4 @@
-"""Services of a broker: each against the recursion of its queue, and what a lane does to the other."""
+"""Services of a broker: each against the recursion of its queue, and one lane's effect on another."""
 
 import heapq
 import itertools
@@ -25,7 +25,7 @@ COSTS_MS = {Publish: 3, Update: 7}
 
 
 class Ends(Observer):
-    """When services ended, by kind of message."""
+    """The ends of services, by kind of message."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._clock = simulation.clock
@@ -39,7 +39,7 @@ class Ends(Observer):
 
 
 class OneBroker(JudgedOverlay):
-    """A broker of one service with a publisher and a subscriber that are no time away."""
+    """A broker of one service, with a publisher and a subscriber at no distance."""
 
     def __init__(self, service: str) -> None:
         costs = Calibrated(
@@ -65,7 +65,7 @@ class OneBroker(JudgedOverlay):
         self.subscriber.update(self.subscription, {"limit": self._limit})
 
     def rest(self) -> dict[type, list[int]]:
-        """When services ended, in milliseconds since the start."""
+        """The ends of services, in milliseconds since the start."""
         self.run()
         self.check()
         return {
@@ -75,7 +75,7 @@ class OneBroker(JudgedOverlay):
 
 
 def expected_ends(service: str, arrivals: list[tuple[float, type]]) -> dict[type, list[float]]:
-    """When services end: queues of constant service times, with priorities that interrupt nothing."""
+    """By queues of constant service times, with priorities that interrupt nothing."""
     ends: dict[type, list[float]] = {Publish: [], Update: []}
     if service == "two-lanes":
         for kind in ends:
@@ -105,7 +105,7 @@ def test_every_service_ends_when_its_queue_says(service: str) -> None:
     load = 0.7 if service != "two-lanes" else 1.4
     clock, arrivals, now_ms = broker.simulation.clock, [], 0.0
     while len(arrivals) < 400:
-        # Frames of one client that arrive within a millisecond leave it together: wider apart than that.
+        # Frames of one client within a millisecond leave it together: these are wider apart.
         now_ms += 1.0 + draw.expovariate(load / 5)
         kind = draw.choice((Publish, Update))
         arrivals.append((round(now_ms * NS_PER_MS) / NS_PER_MS, kind))
@@ -162,7 +162,7 @@ def test_events_that_wait_yield_to_control() -> None:
 
 @pytest.mark.parametrize("service", MODELS)
 def test_a_client_that_leaves_takes_its_messages_with_it(service: str) -> None:
-    """What it has sent takes effect, though it waits when the session ends."""
+    """Its messages take effect though they wait when the session ends."""
     broker = OneBroker(service)
     for _ in range(4):
         broker.publish()
@@ -215,7 +215,7 @@ def test_a_run_under_every_service_is_judged_without_violations(name: str, servi
 
 
 def test_updates_that_wait_for_a_link_are_merged_or_not() -> None:
-    """Partitions make updates wait: merged, fewer of them reach the brokers. Links merge them, whatever the
+    """Updates wait during partitions: merged, fewer of them reach the brokers. Links merge them under any
     service."""
     scenario = Scenario(brokers=6, publishers=2, subscribers=10, types=2, update_rate=50.0, partitions=8)
     scenario = scenario.having(duration_s=1.0, event_rate=2.0, service="two-lanes")
@@ -229,8 +229,8 @@ def test_updates_that_wait_for_a_link_are_merged_or_not() -> None:
 
 
 def delivered_at_rest(merge: bool) -> tuple[dict[str, list[int]], int]:
-    """By client, the delivered prices of the events published when all changes had taken effect; and the
-    number of updates that crossed links. Changes come in bursts while links are partitioned."""
+    """By client, the delivered prices of events published after all changes took effect; and the number of
+    updates over links. Changes come in bursts while links are partitioned."""
     draw, control, prices = random.Random(SEED), LinkControl(), dict[str, list[int]]()
     overlay = JudgedOverlay(engine="naive", link={"merge_updates": merge})
     overlay.simulation.observers.append(control)
@@ -281,7 +281,7 @@ def test_measured_costs_are_not_known_beforehand() -> None:
 
 
 class Waiting(Observer):
-    """How many events waited at the broker, or were served there, at most."""
+    """The most events that waited or were served at the broker."""
 
     def __init__(self) -> None:
         self.most = self._now = 0
@@ -298,7 +298,7 @@ class Waiting(Observer):
 
 
 def test_lanes_of_the_open_loop_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events at twice the rate that the broker serves wait at their publisher."""
+    """Events at twice the broker's rate wait at their publisher."""
     monkeypatch.setattr("covey.sim.simulator.cores.FULL", 10)
     broker = OneBroker("two-lanes")
     for number in range(2_000):

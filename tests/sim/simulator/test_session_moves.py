@@ -1,4 +1,4 @@
-"""Durable sessions that move between brokers: the judge sees each event once, in order."""
+"""Durable sessions that move between brokers: each event once, in order."""
 
 import sqlite3
 from collections.abc import Callable
@@ -46,13 +46,13 @@ class Row(JudgedOverlay):
         self.simulation.move("client/r", f"broker/{broker}")
 
     def away(self, events: int) -> None:
-        """The reader is cut off, and so many events are published."""
+        """Cut the reader off, and publish so many events."""
         self.reader.port.wire.cut()
         self.publish(events)
         self.run(0.3)
 
     def sessions(self, client: str = "client/r") -> list[str]:
-        """The brokers that have a session of a client."""
+        """The brokers with a session of a client."""
         return [name for name, each in self.simulation.brokers.items() if client in each.endpoint.queues]
 
     def check(self) -> None:
@@ -62,7 +62,7 @@ class Row(JudgedOverlay):
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, see: Callable[[SessionMove, Port], None]) -> None:
-    """Call `see` with every message of a move that leaves a port, when it has left."""
+    """Call `see` with every message of a move that has left a port."""
     transmit = Wire.transmit
 
     def transmitted(self: Wire, port: Port, packet: Packet) -> None:
@@ -113,7 +113,7 @@ def test_while_the_old_broker_is_dead_or_out_of_reach_events_wait_for_it(down_s:
 def test_values_that_were_acknowledged_move_although_the_old_broker_is_killed(
     power: bool, sync_ms: int
 ) -> None:
-    """The client goes on elsewhere before it is back, and what the new values match is published."""
+    """The client continues elsewhere before the broker is back, and events match the new values."""
     row = Row(sync_ms * NS_PER_MS)
     row.reader.update(row.subscription, {"least": 1_000})
     row.run()
@@ -175,7 +175,7 @@ def test_a_broker_that_nobody_asks_any_more_gives_up(monkeypatch: pytest.MonkeyP
 def test_a_crash_at_each_step_loses_and_repeats_nothing(
     step: MoveStep, victim: str, arrived: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once a message of the step is on its way to the broker between them, or has arrived there."""
+    """A crash when a message of the step is on its way to the broker between, or has arrived there."""
     row = Row(sync_ns=20 * NS_PER_MS)
     clock, crashed = row.simulation.clock, []
 
@@ -198,7 +198,7 @@ def test_a_crash_at_each_step_loses_and_repeats_nothing(
 
 
 def test_what_a_session_has_brought_outlives_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The destination crashes when the session is there and its client has got nothing yet."""
+    """The destination crashes when it has the session and its client has got nothing yet."""
     row = Row()
 
     def crash() -> None:
@@ -234,7 +234,7 @@ def test_a_session_whose_end_is_known_nowhere_begins_anew() -> None:
 def test_a_session_of_many_subscriptions_moves_in_messages_that_fit_into_frames(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One frame with all of them would be larger than neighbours accept, and sent again for ever."""
+    """One frame with all of them would exceed neighbours' limit, and be repeated for ever."""
     monkeypatch.setattr(session_moves, "READ_BYTES", 1_000)
     row = Row()
     for least in range(1, 50):
@@ -273,7 +273,7 @@ def test_a_flush_follows_the_subscriptions_that_have_taken_effect(monkeypatch: p
 
 
 class Database(sqlite3.Connection):
-    """The state of a broker, which crashes after so many transactions."""
+    """The state of a broker that crashes after so many transactions."""
 
     transactions = 0
     crash_after = 0
@@ -287,7 +287,7 @@ class Database(sqlite3.Connection):
 
 
 def watched_databases(monkeypatch: pytest.MonkeyPatch) -> list[Database]:
-    """Those of the brokers that are made from now on, in their order."""
+    """The databases of the brokers made from now on, in order."""
     databases: list[Database] = []
     connect = sqlite3.connect
 
@@ -321,12 +321,12 @@ def test_what_a_subscription_costs_on_disk_does_not_grow_with_their_number(
 def test_a_crash_between_transactions_loses_and_repeats_nothing(
     at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Had a session and what it has brought been stored one after the other, two brokers would have it."""
+    """Stored one after the other, session and events would give the session to two brokers."""
 
     databases = watched_databases(monkeypatch)
 
     def moved(crash_after: int) -> int:
-        """How many transactions there were; of a move with a crash after so many."""
+        """The number of transactions of a move, with a crash after so many."""
         databases.clear()
         row = Row()
         simulation, stopped = row.simulation, []
@@ -352,7 +352,7 @@ def test_a_crash_between_transactions_loses_and_repeats_nothing(
 
 
 def test_a_session_comes_to_where_another_client_has_held_its_name() -> None:
-    """The client of a ticket got a new session in place of its own, whose events were lost."""
+    """The ticket's client got a new session instead of its own, whose events were lost."""
     row = Row()
     endpoint = row.simulation.brokers["broker/b2"].endpoint
     endpoint.accept(ConnectRequest("client/r", Hello(99)), Noted(), row.simulation.clock.now_ns)
@@ -366,7 +366,7 @@ def test_a_session_comes_to_where_another_client_has_held_its_name() -> None:
 def test_a_session_that_ends_while_another_broker_asks_for_it_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next session of its name could be handed over for it."""
+    """The next session of its name could be handed over instead."""
     row = Row()
     answers: list[MoveStep] = []
     b1 = row.simulation.brokers["broker/b1"]
@@ -399,7 +399,7 @@ def test_a_session_that_ends_while_another_broker_asks_for_it_leaves_nothing_beh
 
 
 def test_sessions_on_their_way_count_as_their_clients() -> None:
-    """Brokers look for each all over the overlay, twice a second."""
+    """Brokers search the whole overlay for each, twice a second."""
     row = Row()
     endpoint, now_ns = row.simulation.brokers["broker/b2"].endpoint, row.simulation.clock.now_ns
     endpoint.quotas.bounds = Bounds(client_sessions=1)
@@ -420,7 +420,7 @@ def test_sessions_on_their_way_count_as_their_clients() -> None:
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_what_a_session_has_brought_leaves_nothing_behind(ends: bool) -> None:
-    """How far its copies were read stayed in memory for each session that had ever come."""
+    """The read positions of its copies stayed in memory for every session that had ever moved."""
     row = Row()
     row.away(20)
     row.move("b2")
@@ -440,7 +440,7 @@ def test_what_a_session_has_brought_leaves_nothing_behind(ends: bool) -> None:
 def test_a_durable_session_of_many_subscriptions_outlives_what_ends_while_its_client_learns_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the broker sends by itself counted as what the client did not read."""
+    """The broker's own messages were counted as unread by the client."""
     monkeypatch.setattr(interface_queue, "MAX_SESSION_CONTROL", 20)
     row = Row()
     for least in range(30):

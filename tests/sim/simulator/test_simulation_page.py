@@ -1,4 +1,4 @@
-"""docs/simulation.md: its scenario is valid, and it names every kind, defect and property."""
+"""docs/simulation.md: its scenario is valid, and it has every kind, defect and property."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The simulator: time, delays, loss, broken connections, crashes, and time that messages take."""
+"""The simulator: time, delays, loss, broken connections, crashes, and service times of messages."""
 
 from simulated import JudgedOverlay, publish
 
@@ -15,7 +15,7 @@ BELOW = parse("price < $limit", QUOTE)
 
 
 class Arrivals(Observer):
-    """The deliveries with their times, and the number of resynchronisations between brokers."""
+    """Deliveries with times, and the number of resynchronisations between brokers."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -52,7 +52,7 @@ class Line(JudgedOverlay):
         publish(self.publisher, QUOTE, *prices)
 
     def rest(self) -> list[tuple[str, float, list[int]]]:
-        """Deliveries with times since the start, after a check of everything."""
+        """Check everything at rest; returns deliveries with times since the start."""
         self.run()
         self.check()
         return [(name, round(at - self.start_ms, 6), prices) for name, at, prices in self.arrivals.prices]

@@ -1,4 +1,4 @@
-"""Validity periods in virtual time: whom the end of a subscription reaches, and when."""
+"""Validity periods in virtual time: who learns of a subscription's end, and when."""
 
 from typing import Any
 
@@ -24,8 +24,6 @@ SECOND = NS_PER_S
 
 
 class _Ends(Observer):
-    """When subscriptions ended at their clients."""
-
     def __init__(self) -> None:
         self.times_ns: list[int] = []
 
@@ -70,7 +68,7 @@ class Row(JudgedOverlay):
         publish(self.publisher, self.type, *numbers)
 
     def interests(self) -> list[int]:
-        """How many subscriptions each broker knows."""
+        """The number of subscriptions at each broker."""
         return [len(broker.core.tables.registry) for broker in self.simulation.brokers.values()]
 
 
@@ -124,7 +122,6 @@ def test_a_renewal_may_shorten_a_period_and_give_one() -> None:
 
 
 def test_the_end_comes_behind_the_events_that_wait_for_the_client() -> None:
-    """A client that reads slowly gets what was for it."""
     row = Row(window_bytes=600)
     row.subscribe(2)
     row.run(0.5)
@@ -182,8 +179,8 @@ def test_a_durable_subscription_ends_although_its_client_and_its_broker_were_awa
 
 
 def behind(monkeypatch: pytest.MonkeyPatch, period_s: float, *, away: bool = False) -> Row:
-    """A durable session that does not read, or is away, with 100 events in its log for a subscription that is
-    over. Another subscription keeps the session."""
+    """A durable session, silent or away, with 100 logged events of an expired subscription. Another
+    subscription retains the session."""
     monkeypatch.setattr("covey.overlay.core.endpoint.durability.QUEUED_BYTES", 2_000)
     row = Row(durable=True, window_bytes=600)
     row.subscribe(period_s)
@@ -221,7 +218,7 @@ def test_the_end_comes_behind_the_events_that_are_in_the_log(
 
 
 def test_a_renewal_that_comes_too_late_brings_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end waits behind stored events when the client renews, and then its broker has to be told anew."""
+    """The end waits behind stored events at the renewal, and the broker then has to announce it anew."""
     row = behind(monkeypatch, 4.0)
     row.reader.renew(1, 600 * SECOND)
     row.run(1)

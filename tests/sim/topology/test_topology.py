@@ -1,4 +1,4 @@
-"""Topologies: trees of every kind, from graphs, and files that the overlay's own reader takes."""
+"""Topologies: trees of every kind, from graphs, and files for the overlay's own reader."""
 
 import json
 from math import cos, hypot, radians
@@ -131,7 +131,7 @@ def test_the_spanning_tree_of_graphml_keeps_delays_and_positions(tmp_path: Path)
 
 
 def test_sensors_are_connected_by_the_minimum_spanning_tree(tmp_path: Path) -> None:
-    """Judged by networkx's own algorithm on the complete graph."""
+    """Judged by networkx's algorithm on the complete graph."""
     file = tmp_path / "sensors.csv"
     positions = {f"s{i}": (34.0 + (i * 37 % 11) / 100, -118.0 - (i * 53 % 13) / 100) for i in range(12)}
     rows = [f"{name},{latitude},{longitude}" for name, (latitude, longitude) in positions.items()]
@@ -198,7 +198,7 @@ def test_the_compose_file_has_a_container_for_every_broker(tmp_path: Path) -> No
         assert services[name]["environment"] == {"COVEY_BROKER": name}
         assert services[name]["ports"] == [f"127.0.0.1:{7001 + number}:7001"]
         assert services[name]["volumes"] == ["./overlay.yaml:/etc/covey/overlay.yaml:ro"]
-        # Numba has to write into its cache, so a container's files are not read-only.
+        # Numba writes its cache, so a container's file system is not read-only.
         assert services[name].keys() == own.keys() - {"build"}
 
 

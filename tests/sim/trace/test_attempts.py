@@ -1,5 +1,5 @@
-"""Attempts at one run: which of them counts, whatever is repeated, killed or in the way; on several file
-systems."""
+"""Attempts at one run on several file systems: the one that counts, after repetitions, kills and
+obstacles."""
 
 import subprocess
 import sys
@@ -34,12 +34,11 @@ SYSTEMS: dict[str, Callable[[Path], Folder]] = {
 
 @pytest.fixture(params=SYSTEMS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
-    """The folder of a run that does not exist yet, on each file system."""
+    """A run's future folder, on each file system."""
     return SYSTEMS[request.param](tmp_path / "run")
 
 
 def begin(place: Folder) -> Trace:
-    """A run that has begun, and crashed a broker."""
     trace = Trace(place, lambda: 0)
     trace.crashed("broker/b")
     return trace
@@ -133,7 +132,7 @@ def test_a_run_that_fails_and_cannot_be_written_keeps_its_error(
 def test_of_attempts_that_complete_at_once_exactly_one_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where all have looked whether there is a manifest before any writes it."""
+    """Also where all look for a manifest before any writes it."""
     place = Folder.at(tmp_path / "run")
     traces = [begin(place) for _ in range(8)]
     exists = Folder.exists
@@ -176,7 +175,7 @@ if sys.argv[2:3] == ["create"]:
         sys.exit(str(error))
 main(sys.argv[2:])
 """
-"""A process for which a file of more bytes than this is as one on a full disk."""
+"""In this process, a file of more bytes than this is as on a full disk."""
 
 
 def full(limit: int, *words: object) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Which traces are found at a path, and what is wrong with the others."""
+"""The traces found at a path, and errors in the others."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from covey.sim.trace.trace import Trace
 
 
 def write(path: Path, crashes: int = 3) -> Path:
-    """A trace with a part of history per crash; its attempt's folder."""
+    """A trace with a part of history per crash; returns its attempt's folder."""
     with Trace(path, lambda: 0, {"seed": 1}) as trace:
         for _ in range(crashes):
             trace.phase("running", {"broker/b": 1})

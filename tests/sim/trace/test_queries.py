@@ -1,5 +1,5 @@
-"""docs/traces.md: its tables are those of the code, and its queries give equal results in Spark, DuckDB,
-Polars and pandas, on a trace with misses."""
+"""docs/traces.md: its tables are the code's, and its queries agree in Spark, DuckDB, Polars and pandas, on a
+trace with misses."""
 
 import re
 from dataclasses import fields
@@ -30,7 +30,7 @@ QUESTIONS = ("Throughput", "Latency", "Missed", "Deliveries by version")
 
 
 def blocks(text: str) -> dict[str, str]:
-    """The code of a section, by the tool that its first line names; "sql" for SQL."""
+    """The code of a section, by the tool in its first line; "sql" for SQL."""
     found = {}
     for language, code in re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         tool = "sql" if language == "sql" else code.partition("\n")[0].removeprefix("# ")

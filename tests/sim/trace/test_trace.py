@@ -1,4 +1,4 @@
-"""What a run writes as its trace: rows, parts, versions, times."""
+"""The trace of a run: rows, parts, versions, times."""
 
 import json
 import math
@@ -31,7 +31,6 @@ def rows(traces: Traces, table: str) -> list[dict[str, Any]]:
 
 
 def client(name: str = "client/s", text: str = "price < $limit", **values: Any) -> ObservedClient:
-    """A client with one subscription, 1."""
     session = SimpleNamespace(values=lambda subscription_id: values)
     return cast(
         "ObservedClient",
@@ -65,7 +64,6 @@ def test_a_seed_determines_the_parts_byte_for_byte(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSummary, Traces]:
-    """A run, and its trace."""
     folder = tmp_path_factory.mktemp("traces") / "one"
     return SimulatedRun(SMALL.having(update_rate=8.0)).run(folder), find_traces([folder])
 
