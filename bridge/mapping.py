@@ -29,9 +29,7 @@ from covey.overlay.transport.address import TcpAddress, parse_address
 from covey.overlay.transport.tls import TlsError, load_files
 
 _OF_LEVELS = (Kind.STRING, Kind.INT64, Kind.FLOAT64, Kind.TIMESTAMP)
-"""Kinds of attributes that a level of a topic may have the value of."""
 _IN_TOPICS = (Kind.STRING, Kind.INT64, Kind.BOOL)
-"""Kinds of attributes that a topic may contain."""
 _MOST_RULES = 100
 
 

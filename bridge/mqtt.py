@@ -82,7 +82,6 @@ async def run_mqtt_bridge(
 
 
 async def _completed(mapping: MappingFile, file: Path, client: Client) -> MappingFile:
-    """The mapping with the event types that only the overlay declares."""
     known = []
     for name in mapping.undeclared:
         try:

@@ -23,7 +23,6 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 RECEIVE_MAXIMUM = 100
 """Unacknowledged messages of QoS 1 that the MQTT broker may send."""
 MAX_PACKET_BYTES = 1 << 20
-"""The largest message that the MQTT broker may send."""
 CLOSE_S = 1.0
 _KEEPALIVE_S = 10
 _OVERHEAD_BYTES = 300
@@ -107,9 +106,7 @@ class Connection:
         self._arrived = arrived
         self._published = published
         self._max_bytes = 1 << 28
-        """Of a message that the MQTT broker accepts."""
         self._has_identifiers = True
-        """Whether the MQTT broker accepts identifiers of subscriptions."""
         self._filters: dict[int, set[str]] = {}
         """By subscription identifier."""
         self._waiting: dict[int, tuple[dict[int, Outgoing], asyncio.Future[None]]] = {}

@@ -41,7 +41,6 @@ _BOUNDS = tuple(
         ("max_pending_bytes", 1 << 30, "Bytes that wait for all browsers."),
     )
 )
-"""One option per field of `Limits`."""
 
 
 @with_access

@@ -64,7 +64,6 @@ def main(
     program: str = "covey",
     about: str = ABOUT,
 ) -> None:
-    """Run a command line of `commands`, and end the process."""
     words = sys.argv[1:] if arguments is None else arguments
     runs_a_broker = words[:1] == ["broker"] and words[1:2] not in (["join"], ["leave"])
     if runs_a_broker and hasattr(signal, "SIGHUP"):
@@ -162,7 +161,7 @@ def _expected(message: str, error: Exception) -> str:
 
 
 def _paragraphs(function: Callable[..., object] | None) -> str | None:
-    """A docstring with one line per paragraph: the terminal wraps it."""
+    """A docstring with one line per paragraph, which the terminal wraps."""
     text = inspect.getdoc(function)
     return text and "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 

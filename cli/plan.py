@@ -19,7 +19,6 @@ _COLUMNS = (
     "broker", "figures", "events in/s", "out/s", "updates/s", "delay p50 ms", "p99 ms", "memory MiB", "cores",
 )  # fmt: skip
 _PLAYED = 0.9
-"""Below this share of the load, the measured figures are those of another load."""
 _BUSY = 0.7
 """The share of a core above which queues grow in bursts."""
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 _COLOURS = {"HOLDS": "green", "SMALLER": "yellow", "NOT_HERE": "red", "OPPOSITE": "red"}
-"""By name of the verdict."""
 
 
 def reproduce(

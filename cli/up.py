@@ -124,7 +124,6 @@ class Up:
         return await process.wait()
 
     async def _announce(self) -> None:
-        """Print a line when every broker serves and every link is open."""
         for name in self._overlay.brokers:
             while not await self._linked(name):
                 await asyncio.sleep(0.1)

@@ -99,9 +99,7 @@ PATHS = {
     "/covey.js": "The client for browsers and Node: a module without dependencies.",
     "/covey.d.ts": "Its types.",
 }
-"""By path, what a GET returns."""
 _QUERIES: dict[str, type[Query]] = {"/events/{type}": EventsQuery, "/views/{type}": ChangesQuery}
-"""The paths that stream."""
 _ERRORS = {
     "400": "A parameter is wrong.",
     "401": "The token is not accepted.",
@@ -150,7 +148,6 @@ def _operation(path: str, text: str) -> dict[str, Any]:
 
 
 def _with_kind(model: type[Message], schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a message as it is sent, with `kind`."""
     return schema | {
         "properties": {"kind": {"const": model.kind}, **schema.get("properties", {})},
         "required": ["kind", *schema.get("required", [])],

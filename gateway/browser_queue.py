@@ -36,7 +36,6 @@ class Totals:
     sent_bytes: int = 0
     dropped_notices: int = 0
     pending_bytes: int = 0
-    """Of events that wait for any browser."""
     missed_events: Counter[str] = field(default_factory=Counter)
     overflows: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -200,7 +199,6 @@ class BrowserQueue:
             self.totals.dropped_notices += 1
 
     def lose(self, cause: str, gap: Gap) -> None:
-        """Report events that this browser does not get."""
         self.totals.missed_events[cause] += gap.count
         self._note(cause, gap)
 
@@ -259,7 +257,6 @@ class BrowserQueue:
         self.lose(cause, Gap(frame.type_name, at_ns, at_ns, frame.event_count))
 
     def _drop_oldest(self, most: int) -> None:
-        """Drop events until at most `most` bytes of them are pending."""
         kept: list[Frame] = []
         while self._pending and self._pending_bytes > most:
             frame = self._pending.popleft()

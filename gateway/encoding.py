@@ -96,7 +96,6 @@ class EncodedBatch:
 def changes_frame(
     event_type: EventType, events: pa.RecordBatch, kinds: Sequence[str], subscription: int, form: str
 ) -> Frame:
-    """Changes of a view, as "json" or "arrow"."""
     fields = {
         "kind": "changes",
         "subscription": subscription,

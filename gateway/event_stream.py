@@ -119,8 +119,6 @@ def error_event(error: Exception) -> Response:
 
 
 class EventStream(Response, Holder):
-    """A response that lasts; the holder of its session."""
-
     media_type = "text/event-stream"
 
     def __init__(self, sessions: Sessions, address: str) -> None:
@@ -132,7 +130,6 @@ class EventStream(Response, Holder):
         self._resumed = False
 
     async def open(self, request: Request, model: type[Query]) -> None:
-        """Open the session and its subscription or view; raises what they raise."""
         query = check(model, _single(model, request.query_params), model.kind)
         type_name = request.path_params["type"]
         message = _message(query, type_name)
@@ -199,7 +196,6 @@ async def _send(send: Send, text: str) -> None:
 
 
 def _message(query: Query, type_name: str) -> Subscribe | View:
-    """The message of a browser with a WebSocket."""
     model: type[Subscribe] | type[View] = Subscribe if isinstance(query, EventsQuery) else View
     fields = query.model_dump(exclude={"overflow"}, exclude_none=True)
     fields |= {"type": type_name, "values": _values(query)}

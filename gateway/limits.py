@@ -65,7 +65,6 @@ class Limits:
 
 Network = IPv4Network | IPv6Network
 _MOST_CHARACTERS = 64
-"""Of a malformed address in a proxy's header."""
 _IPV6_PREFIX = 64
 """The network of one customer, within which addresses cost nothing."""
 

@@ -269,7 +269,6 @@ REPLIES: dict[str, type[Message]] = {
         OperatorNotice,
     )
 }  # fmt: skip
-"""What a browser receives, by `kind`."""
 
 M = TypeVar("M", bound=Message)
 
@@ -349,12 +348,10 @@ def _motion(name: str, value: Values) -> Motion:
 
 
 def error_of(error: Exception, request: int | None = None) -> Error:
-    """The message for an error."""
     return Error(request=request, status=status_of(error), message=cut(str(error)))
 
 
 def status_of(error: Exception) -> str:
-    """The gRPC status of an error's kind."""
     if isinstance(error, RefusedError | ConnectError):
         return error.status
     if isinstance(error, CapacityError):

@@ -30,7 +30,7 @@ METRICS = {
     "covey_gateway_refused_total": "Requests that failed, by status.",
     "covey_gateway_refused_connections_total": "Connections over a bound.",
 }
-"""The help of each metric; counters end in `_total`."""
+"""By name, the help of each metric; counters end in `_total`."""
 _LABELS = {
     "covey_gateway_sessions": ("state",),
     "covey_gateway_missed_events_total": ("cause",),
@@ -42,7 +42,6 @@ _SLICE = 1_000
 
 
 async def snapshot(sessions: Sessions) -> Samples:
-    """All values, at about the same time."""
     totals, none = sessions.totals, ()
     gauges: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for number, (session, connected) in enumerate(sessions.all()):

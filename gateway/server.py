@@ -89,7 +89,6 @@ class GatewayServer(uvicorn.Server):
             self.servers += [TlsListener(each, self._tls, self._new) for each in sockets]  # type: ignore[misc]
 
     def _new(self) -> HttpProtocol:
-        """Make a protocol as uvicorn does."""
         config, state = self.config, self.server_state
         protocol = config.http_protocol_class(  # type: ignore[call-arg]
             config=config, server_state=state, app_state=self.lifespan.state

@@ -204,7 +204,6 @@ class Session:
             self._room.release()
 
     def refuse(self, request: int | None, error: Exception) -> None:
-        """Answer a request, or an invalid message, with an error."""
         self.newest_request = max(self.newest_request, request or 0)
         told = error_of(error, request)
         self.queue.totals.refused[told.status] += 1
@@ -326,7 +325,6 @@ class Session:
     def _unsubscribe(
         self, message: Unsubscribe, held: Subscription | ViewFeed
     ) -> Coroutine[Any, Any, Answer]:
-        """The number is free at once, for later requests."""
         if self._subscriptions.pop(message.subscription, None) is not None:
             self._forget(message.subscription)
         if isinstance(held, Subscription):
@@ -382,7 +380,6 @@ class Session:
         return (token is None) is (self.token is None)
 
     def renew(self, token: str | None) -> None:
-        """Take the token of a hello that continues this session."""
         if self.token is not None and token is not None:
             self.token.renew(token)
             self._watch_token()

@@ -21,13 +21,12 @@ log = logging.getLogger("covey.gateway")
 
 
 class Holder:
-    """A session's connection; `error` is why it was ended."""
+    """A connection that has a session; `error` is why it was ended."""
 
     error: Exception | None = None
     tasks: tuple[asyncio.Task[None], ...] = ()
 
     def end(self, error: Exception) -> None:
-        """End the connection: the session has another one, or has ended."""
         self.error = error
         for task in self.tasks:
             task.cancel()
@@ -207,7 +206,6 @@ class Sessions:
             await asyncio.wait(self._closing)
 
     def all(self) -> list[tuple[Session, bool]]:
-        """The sessions, and whether they are connected."""
         return [(entry.session, entry.holder is not None) for entry in self._entries.values()]
 
     @property

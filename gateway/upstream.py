@@ -36,8 +36,6 @@ _MOST_EARLY = 1_000
 
 
 class Subscriber(Protocol):
-    """What an upstream calls on a session."""
-
     def deliver(self, subscription: int, batch: EncodedBatch, rows: Rows) -> None: ...
 
     async def room(self) -> None: ...
@@ -62,7 +60,7 @@ class Access:
 
 
 class Upstream:
-    """Opens once. `own`: it serves one browser alone, which `block` needs."""
+    """Opens once. With `block` it serves one browser alone, whose stalls then block publishers."""
 
     def __init__(self, access: Access, *, block: bool) -> None:
         self._options: dict[str, Any] = {

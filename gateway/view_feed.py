@@ -117,7 +117,6 @@ class PendingChanges:
 log = logging.getLogger("covey.gateway")
 
 _MOST_AT_ONCE = 500
-"""Changes per frame."""
 _QUEUED_BYTES = 65_536
 """Of one view in the browser's queue; the rest waits here, where it can be conflated."""
 
@@ -153,7 +152,6 @@ class ViewFeed:
         self._reader = asyncio.create_task(self._read(), name="covey gateway view")
 
     async def close(self) -> None:
-        """Stop reading, and drop what waits."""
         self._reader.cancel()
         await asyncio.wait({self._reader})
         self._drop()

@@ -24,7 +24,6 @@ _COUNTED_BYTES = 1_024
 
 
 async def deny(websocket: WebSocket, status: int, reason: str) -> None:
-    """Refuse a connection by an HTTP response."""
     response = PlainTextResponse(f"{reason}\n", status)
     del response.headers["content-length"]  # older versions of uvicorn add it once more
     await websocket.send_denial_response(response)
@@ -149,7 +148,5 @@ class WebSocketConnection(Holder):
 
 
 class TooLargeError(RefusedError):
-    """A message over the bound."""
-
     def __init__(self, reason: str) -> None:
         super().__init__("RESOURCE_EXHAUSTED", reason)

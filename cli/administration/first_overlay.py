@@ -46,7 +46,6 @@ class Wanted:
 
     @property
     def local(self) -> bool:
-        """Whether all brokers run on this machine."""
         return all(is_local(TcpAddress(host, self.port)) for host in self.hosts)
 
     @property

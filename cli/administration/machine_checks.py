@@ -1,4 +1,4 @@
-"""What of Covey's needs this machine has, as findings of `covey doctor`."""
+"""This machine's provisions for Covey, as findings of `covey doctor`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class State(StrEnum):
     OK = "ok"
     NOTE = "note"
     WRONG = "wrong"
-    """No broker can start, or serve."""
+    """No broker can start, or serve; a note costs something or concerns some commands only."""
 
 
 @dataclass(frozen=True, slots=True)

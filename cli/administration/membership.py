@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ruamel.yaml.comments import CommentedSeq
 
 LOCKED_S = 60.0
-"""The longest wait for another edit."""
 _LOCK_POLL_S = 0.1
 
 
@@ -184,7 +183,6 @@ def _look_like(path: Path, other: os.stat_result) -> None:
 
 
 def new_links(before: Overlay, after: Overlay) -> list[tuple[str, str]]:
-    """The links of `after` that `before` lacks."""
     known = {frozenset(link) for link in before.links}
     return [link for link in after.links if frozenset(link) not in known]
 

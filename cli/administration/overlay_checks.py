@@ -59,7 +59,6 @@ _SECTIONS: tuple[tuple[str, Callable[[Overlay], None], str], ...] = (
 )
 """What a broker checks at its start, with the page about it."""
 _SOON_DAYS = 30
-"""A certificate that expires within this time is reported."""
 _EVERY_HOST = ("0.0.0.0", "::")
 _FREE, _USED, _ELSEWHERE = "free", "used", "elsewhere"
 _IN_MEMORY = ("ramfs", "tmpfs")
@@ -221,7 +220,6 @@ def _metrics(overlay: Overlay, name: str, user: str | None) -> Iterator[Finding]
 
 
 def _shared_addresses(overlay: Overlay) -> Iterator[Finding]:
-    """Addresses and ports that several listeners of one host use."""
     taken: defaultdict[tuple[str, int | str], list[tuple[str, str]]] = defaultdict(list)
     for name, broker in overlay.brokers.items():
         reached = parse_address(broker.address)
@@ -272,7 +270,6 @@ def _certificate(overlay: Overlay, broker: BrokerAddress) -> Iterator[Finding]:
 
 
 def _storage(overlay: Overlay, here: Sequence[str]) -> Iterator[Finding]:
-    """The file systems on which brokers of this machine store events."""
     devices: defaultdict[int, dict[Path, Path]] = defaultdict(dict)
     for name in here:
         directory = broker_directory(overlay.storage, name).absolute()

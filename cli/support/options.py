@@ -108,7 +108,6 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def words(text: str, mark: str = ",") -> tuple[str, ...]:
-    """The parts of a text, without surrounding blanks."""
     return tuple(word.strip() for word in text.split(mark))
 
 
