@@ -31,7 +31,6 @@ ABOUT = "Measure how fast Covey is.\n\nExample: python -m benchmarks hostile --a
 
 
 def benchmark(arguments: list[str] | None = None) -> None:
-    """Run one benchmark, and end the process."""
     table = [(name, f"benchmarks.{name}", name, text) for name, text in BENCHMARKS.items()]
     main(sys.argv[1:] if arguments is None else arguments, table, "python -m benchmarks", ABOUT)
 

@@ -199,7 +199,6 @@ _COUNTED: dict[str, Callable[[dict[str, Any], str], int]] = {
 
 
 def _outbox(batches: bool, size: int) -> tuple[int, int, int, int]:
-    """A client's outbox, in its own process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(fill_outbox, (batches, size))
 

@@ -140,7 +140,7 @@ async def _case(
 
 
 class _Run:
-    """One publisher and one subscriber. Events are numbered by their position in the stream."""
+    """Events are numbered by their position in the stream."""
 
     def __init__(
         self, publisher: Client, subscriber: Client, subscription: Subscription, filter: str
@@ -154,7 +154,6 @@ class _Run:
         self._changed_ns = 0
         self.history = SubscriberHistory(self._matches, self._values[0])
         self.sides: list[int] = []
-        """Of the published events."""
         self.first_new_ns: list[int] = []
         """From a change to the first event that only the new value matches, if before the next change."""
 

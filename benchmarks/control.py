@@ -257,7 +257,6 @@ class _Case:
     def _change(
         self, number: int, client: SimulatedClient, subscription_id: int, subscriber: SubscriberState
     ) -> None:
-        """Advance one subscriber by a second."""
         values, _ = self._load.next_values(number, subscriber)
         subscriber.values |= values
         turned = isinstance(self._load, _Cruising) and self._load.turns(number)

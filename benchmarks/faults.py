@@ -39,8 +39,6 @@ _CHUNK_BYTES = 65_536
 
 
 class FaultyLink(Proxy):
-    """A relay of a link that can be cut or silenced."""
-
     def __init__(self, target: str) -> None:
         super().__init__(target)
         self._silenced: set[asyncio.Task[None]] = set()
@@ -154,7 +152,6 @@ class _Stream:
     _began: float = field(default_factory=time.perf_counter)
 
     def due(self) -> int:
-        """How many events should have been published by now."""
         return int((time.perf_counter() - self._began) * self.rate)
 
     async def run(self) -> None:

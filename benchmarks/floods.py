@@ -139,7 +139,6 @@ class _Connection:
 
 
 def _opening(kind: str) -> bytes:
-    """The first bytes of a connection."""
     begin = frames.PREFACE + settings_frame({})
     if kind in ("data_0", "data_1", "data_32", "messages_0", "messages_1", *_SESSIONS):
         begin += _headers(1, CONNECT)
@@ -209,7 +208,6 @@ def _data(messages: Iterator[bytes]) -> bytes:
 
 
 def _values() -> Iterator[bytes]:
-    """A subscription, and updates of it, a frame each."""
     subscribe = pb.Subscribe(epoch=1, subscription_id=1, type_name="Trade", filter="number < $limit")
     subscribe.values["limit"].float64 = -1.0
     yield _packet(1, pb.Message(subscribe=subscribe))

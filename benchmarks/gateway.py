@@ -48,7 +48,6 @@ from covey.sim.progress import Progress, silent
 _ACKNOWLEDGED_WITHIN_S = 1.0
 _ACKNOWLEDGED_BYTES = 65_536
 _AT_ONCE = 50
-"""Concurrent attempts to connect."""
 _WITHIN_S = 60.0
 _TEXT, _CLOSE, _PING, _PONG = 1, 8, 9, 10
 _SUBSCRIBED, _UNSUBSCRIBED = 1, 2
@@ -161,7 +160,6 @@ class Browser(asyncio.Protocol):
         del buffer[:at]
 
     def _send(self, code: int, payload: bytes) -> None:
-        """Send a frame, masked with zeros."""
         assert self._transport is not None
         size = len(payload)
         length = bytes([128 | size]) if size < 126 else struct.pack("!BH", 128 | 126, size)
@@ -243,7 +241,6 @@ class Browser(asyncio.Protocol):
 
 
 def _number(data: bytes, name: bytes) -> int:
-    """The first number of this name."""
     start = data.index(name) + len(name)
     end = data.index(b",", start)
     return int(data[start:end].rstrip(b"}]"))
@@ -256,8 +253,6 @@ def box_of(number: int, count: int, share: float) -> tuple[float, float]:
 
 
 class Browsers:
-    """All browsers, by run; a role of a `Worker`."""
-
     def __init__(self, browsers: int, share: float, runs: list[Any]) -> None:
         self._arrived: list[Arrived] = []
         self._runs: list[list[Browser]] = []
@@ -274,7 +269,6 @@ class Browsers:
             self._runs.append(of_run)
 
     async def start(self) -> None:
-        """Returns when all have subscribed."""
         descriptor_limit()
         gc.disable()  # its pauses would be taken for the gateway's
         room = asyncio.Semaphore(_AT_ONCE)
@@ -460,7 +454,6 @@ class _Rounds:
         await self._publisher.publish_batch(POSITION.name, events, confirm=True)
 
     async def _round(self, run: int, result: RunResult, seconds: float) -> None:
-        """Batches at the rate, for some seconds, to the browsers of one gateway."""
         plan, first = self._plan, self._numbers[run]
         count = max(1, round(plan.rate * seconds))
         began, used_ns = time.perf_counter(), cpu_ns(self._process_ids[run])
@@ -497,7 +490,6 @@ def _told(browsers: list[dict[str, Any]], published: int) -> list[Told]:
 
 @asynccontextmanager
 async def _gateway(broker: str, browsers: int) -> AsyncIterator[tuple[str, int]]:
-    """The address and the process id of a gateway."""
     (address,) = free_addresses(1)
     bounds = ("--max-connections-per-address", str(browsers + 10))
     words = ("gateway", "--broker", broker, "--listen", address, *bounds)

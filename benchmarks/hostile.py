@@ -108,7 +108,6 @@ class Session:
         await self.gone()
 
     async def gone(self) -> None:
-        """Wait until the broker has ended the connection."""
         if self._exchange is not None:
             await self._exchange
 
@@ -178,7 +177,6 @@ class Hostile:
         self._channel = Channel(address)
         self.done = 0
         self.closed: dict[str, int] = {}
-        """How the connections of a flood ended."""
 
     async def start(self) -> None:
         await self._channel.__aenter__()
@@ -217,7 +215,6 @@ class Hostile:
         await self._channel.__aexit__(None, None, None)
 
     async def _begin(self) -> None:
-        """Run the attack to its end, if it has one."""
         if self._attack in FLOODS:
             await self._flood(Flood(self._attack, self._address, self._connections))
         else:

@@ -58,8 +58,6 @@ class Trace:
 
 
 class _Calls:
-    """Counts calls during the block."""
-
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.crossings = 0
@@ -279,7 +277,6 @@ class Reader:
         self._times: dict[int, list[int]] = {}
         self._first: dict[int, tuple[int, float]] = {}
         self._last: dict[int, tuple[int, float]] = {}
-        """By phase, when its last event came, and the user time then."""
         self._expected: dict[int, int] = {}
         self._connected = AsyncExitStack()
 

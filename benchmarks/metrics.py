@@ -39,7 +39,6 @@ _LATER_NS = 101
 _ONCE = ("work", "history")
 """Tables about brokers and the whole run, which are not multiplied."""
 _COPIES = 128
-"""Copies in one part of a table."""
 _BASE = Scenario(brokers=20, publishers=20, subscribers=1_000, duration_s=5.0, event_rate=20.0, seed=1)
 _MEASURED = """
 import json, resource, sys, time
@@ -211,7 +210,6 @@ def _measured(place: Path, cores: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _tasks(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The totals of the tasks in an event log of Spark."""
     stages, tasks, cpu_ns, shuffled, spilled = set(), 0, 0, 0, 0
     for event in events:
         if event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):

@@ -144,7 +144,6 @@ def call_texts(count: int) -> str:
 
 
 def regions(events: Int64s) -> Int64s:
-    """The region of each event, by its number."""
     return events * 7 % REGIONS
 
 
@@ -172,8 +171,6 @@ def _placements(spinning: Spinning) -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class PlacementResult:
-    """One placement, per event."""
-
     placement: str
     evaluations: float
     """Answers of the operator's function, in all brokers and clients."""
@@ -269,8 +266,6 @@ _WARM_UP = 1
 
 @dataclass(frozen=True, slots=True)
 class OperatorsResult:
-    """One strategy, with or without a gate, per event."""
-
     filters: str
     strategy: str
     ms: float

@@ -23,7 +23,6 @@ from covey.sim.workload import WORKLOADS, Workload
 
 CALLS = ("match", "update", "remove", "add")
 _SHOWN = 64
-"""Times that progress is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,10 @@ class PauseResult:
     times_ns: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in CALLS})
 
     def percentile_ms(self, call: str, percentile: float) -> float:
-        """In ms."""
         times = self.times_ns[call]
         return float(np.percentile(times, percentile, method="higher")) / 1e6 if times else 0.0
 
     def line(self, call: str) -> dict[str, float]:
-        """The percentiles of one kind of call, in ms."""
         wanted = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
         return {name: round(self.percentile_ms(call, p), 3) for name, p in wanted.items()}
 
@@ -78,7 +75,6 @@ class PauseResult:
 def measure_pauses(
     workload: Workload, subscriptions: int, plan: PausePlan, progress: Progress
 ) -> PauseResult:
-    """Load the subscriptions of a workload, and time the calls of every round."""
     progress("drawing subscriptions", 0.0)
     groups = workload.subscriptions(subscriptions, seed=plan.seed)
     events = workload.events(plan.events, seed=plan.seed)

@@ -174,7 +174,6 @@ async def _round(peer: System, plan: PeerPlan) -> tuple[float, tuple[float, floa
 
 
 async def _killed(peer: System, away: int) -> tuple[int | None, int | None]:
-    """How many confirmed events were lost, and how many came again."""
     arrivals = _Arrivals()
     async with peer.reader(arrivals.take):
         pass

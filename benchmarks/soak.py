@@ -104,7 +104,6 @@ class Visitors:
         return {"low": low, "high": low + width}
 
     async def _move(self, client: Client, policy: str) -> None:
-        """Read a small share of the events, and move it."""
         moving = await client.subscribe(STEADY, "share between $low and $high", values=self._range(0.01))
         reading = asyncio.create_task(self._read(moving.batches()))
         for _ in range(self._random.randrange(1, 40)):
@@ -178,7 +177,6 @@ class SoakPlan:
     seed: Seed = 0
     measuring_s: float = 5.0
     clients: int = 8
-    """Of each process of visitors."""
     visit_s: tuple[float, float] = (8.0, 25.0)
     sample_s: float = 5.0
     lease_s: int = 5
@@ -392,7 +390,6 @@ class _Soak:
     # --- visitors -------------------------------------------------------------------------------------------
 
     async def _visit(self) -> None:
-        """Processes of visitors, one after the other."""
         while self._visiting:
             settings = {
                 "addresses": list(self._overlay.addresses.values()),

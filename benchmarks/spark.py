@@ -99,7 +99,6 @@ def _measure_all(session: SparkSession, plan: SparkPlan, progress: Progress) -> 
 
 
 def _events(session: SparkSession, quotes: pa.RecordBatch, count: int) -> DataFrame:
-    """So many quotes, repeated, in memory."""
     rows = np.arange(count) % quotes.num_rows
     frame = session.createDataFrame(pa.Table.from_batches([quotes]).take(pa.array(rows)))
     frame = frame.repartition(session.sparkContext.defaultParallelism).cache()

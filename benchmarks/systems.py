@@ -63,7 +63,6 @@ def read_body(data: bytes) -> tuple[int, int]:
 
 @asynccontextmanager
 async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` during the block."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -80,7 +79,6 @@ class System(ABC):
     label: str
     program: str
     package = ""
-    """The name of its client's package."""
     storing = "nothing"
 
     def __init__(self, folder: Path = Path(), port: int = 0) -> None:
@@ -139,7 +137,6 @@ class System(ABC):
 
     @property
     def process_id(self) -> int:
-        """Of the server."""
         assert self._process is not None
         return self._process.pid
 

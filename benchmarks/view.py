@@ -58,8 +58,6 @@ def redis_server() -> str | None:
 
 
 class RedisPoll:
-    """A server with one geo set, and its client."""
-
     def __init__(self, client: Any) -> None:
         self._client = client
         self._inside: dict[str, tuple[float, float]] = {}
@@ -94,7 +92,6 @@ class RedisPoll:
                 process.wait()
 
     def add(self, names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> None:
-        """Give keys their places, in degrees."""
         for start in range(0, len(names), _AT_ONCE):
             stop = start + _AT_ONCE
             values: list[object] = []
@@ -230,7 +227,6 @@ class _Walk:
         return {"x0": self._x, "x1": self._x + self._side, "y0": 0.3, "y1": 0.3 + self._side}
 
     def moves(self) -> Iterator[tuple[int, Box]]:
-        """One move of each size."""
         for delta in self._deltas:
             step = delta / self._keys / self._side
             if not 0 <= self._x + self._towards * step <= 1 - self._side:
@@ -240,8 +236,6 @@ class _Walk:
 
 
 class _Run:
-    """All systems, each after the same moves."""
-
     def __init__(self, feed: Client, view: View, keys: _Keys, redis: RedisPoll | None, box: Box) -> None:
         self._feed, self._view, self._keys, self._redis = feed, view, keys, redis
         self._box = box

@@ -155,7 +155,6 @@ class MqttSession:
             log.info("connected to the MQTT broker again")
 
     def _forget(self) -> None:
-        """Messages of QoS 1 from the ended connection come again."""
         self._connection, self._unread = None, None
         self._inbox = deque(message for message in self._inbox if not message.qos)
         self._bytes = sum(message.size for message in self._inbox)

@@ -71,7 +71,6 @@ class InwardRule:
 
 
 def _field(document: Any, path: Sequence[str]) -> object:
-    """The value at a path of fields, or None."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document

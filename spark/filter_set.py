@@ -30,7 +30,6 @@ from covey.spark.options import SourceError
 from covey.spark.schemas import parsed
 
 FilterTable = Any
-"""Of pandas, Polars, Arrow or Spark."""
 Filters = Matcher | Mapping[int, str] | Mapping[str, str] | str | FilterTable
 
 
@@ -184,5 +183,4 @@ def _table(what: str, given: FilterTable) -> pa.Table:
 
 
 def usable(name: str) -> bool:
-    """Whether a column can be an attribute."""
     return name.isidentifier() and name.isascii() and name not in RESERVED

@@ -91,7 +91,6 @@ class BrokerOptions(_Options):
 
     @property
     def bearer(self) -> Token | None:
-        """The token, or the file with it."""
         return self.token if self.token_file is None else TokenFile(self.token_file)
 
     @property
@@ -152,7 +151,6 @@ O = TypeVar("O", bound=_Options)  # noqa: E741
 
 
 def read_options(kind: type[O], given: Mapping[str, str]) -> O:
-    """The options of one purpose. `SourceError` for the first mistake."""
     known = kind.model_fields
     values: dict[str, str] = {}
     for name, value in given.items():

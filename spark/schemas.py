@@ -57,7 +57,6 @@ _WIDENED = {
 
 
 def spark_schema(event_type: EventType, extra: Iterable[tuple[str, Kind]] = ()) -> StructType:
-    """The attributes as columns, then `extra` ones."""
     columns = [*event_type.attributes.items(), *extra]
     return StructType([StructField(name, SPARK_TYPES[kind]) for name, kind in columns])
 
@@ -116,7 +115,6 @@ def find_event_type(options: BrokerOptions, declared: StructType | None = None) 
 
 
 def find_event_type_or_none(options: BrokerOptions) -> EventType | None:
-    """The event type of the overlay file, else the broker's, or None."""
     try:
         return _of_file(options) if options.overlay else asyncio.run(_of_broker(options))
     except (ConnectError, RefusedError, TimeoutError) as error:

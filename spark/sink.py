@@ -32,7 +32,6 @@ _StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasour
 """Spark 4.0 passes rows to the writers of streams, later versions Arrow."""
 _ROWS = 8_192
 _BATCH, _QUERY = "streaming.sql.batchId", "sql.streaming.queryId"
-"""Local properties of a streaming query's task."""
 _EVENTS_PER_BATCH = 1 << 32
 
 

@@ -119,7 +119,6 @@ class EventStreamReader(DataSourceStreamReader):
         self._offered: dict[str, int] = {}
         self._planned: dict[str, int] = {}
         self._before: Any = None
-        """The handler of SIGTERM before."""
 
     def _opened(self) -> Receiver:
         if self._receiver is None:

@@ -24,8 +24,6 @@ _PATIENCE_S = 60.0
 
 
 class LocalBroker:
-    """One broker, its server, and its outgoing connections."""
-
     def __init__(self, overlay: Overlay, name: str, tracing: Tracing | None = None) -> None:
         self.node = Node(overlay, name, tracing=tracing)
         self._server = Server(self.node, overlay.brokers[name])
