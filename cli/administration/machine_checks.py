@@ -41,7 +41,7 @@ class State(StrEnum):
     OK = "ok"
     NOTE = "note"
     WRONG = "wrong"
-    """No broker can start, or serve; a note costs something or concerns some commands only."""
+    """No broker can start, or serve."""
 
 
 @dataclass(frozen=True, slots=True)
