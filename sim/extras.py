@@ -1,4 +1,4 @@
-"""The packages of the extras `sim`, `gateway` and `mqtt`, and the error if one is missing; Spark's Java."""
+"""Error messages for missing packages of the extras `sim`, `gateway` and `mqtt`, and for Spark's Java."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ EXTRAS = {
     "pandas": "pandas",
     "pyspark": "pyspark",
 }
-"""By module, the package to install."""
+"""Module to package."""
 GATEWAY = ("orjson", "starlette", "uvicorn", "websockets")
-"""The packages of the extra `gateway`, which are called as their modules are."""
 MQTT = ("aiomqtt", "paho")
-"""The modules of the package aiomqtt, of the extra `mqtt`, and of what it wraps."""
+"""Modules of the package aiomqtt, and of the package that it wraps."""
 LEAST = {"pyspark": (4, 0)}
-"""By module, the version from which on it fits, where an older one fails in ways that do not say so."""
+"""The oldest version of a module that works; an older one fails with unclear errors."""
 
 INSTALL_JAVA = "install a Java runtime of version 17 or newer (Debian: openjdk-17-jre-headless)"
 _JAVA_S = 20.0
 
 
 def missing(what: str, error: ModuleNotFoundError) -> Exception:
-    """An `InputError` that names the package to install for `what`; other modules' errors unchanged."""
+    """An `InputError` that names the package to install for `what`; `error` itself for other modules."""
     module = (error.name or "").partition(".")[0]
     package, extra = (module, "gateway") if module in GATEWAY else (EXTRAS.get(module), "sim")
     if module in MQTT:
@@ -44,7 +43,7 @@ def missing(what: str, error: ModuleNotFoundError) -> Exception:
 
 
 def need(what: str, *modules: str) -> None:
-    """Raise `InputError` unless all `modules` can be imported and are new enough; before long work."""
+    """Raise `InputError` unless all `modules` can be imported and are new enough. Call before long work."""
     for module in modules:
         _check_version(what, module)
         try:
@@ -68,13 +67,13 @@ def _check_version(what: str, module: str) -> None:
 
 
 def java() -> str | None:
-    """The java that Spark runs, None if there is none."""
+    """The path of the java that Spark runs."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
 def java_version(java: str) -> str | None:
-    """The version of a java, such as "17.0.9"; None if it does not run."""
+    """Such as "17.0.9"; None if it does not run."""
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_S)
     except (OSError, subprocess.SubprocessError):
@@ -84,6 +83,5 @@ def java_version(java: str) -> str | None:
 
 
 def no_fitting_java(found: str | None) -> str:
-    """The sentence on a Java that is absent or too old."""
     version = found and java_version(found)
     return f"Spark needs Java 17{f', and {found} is Java {version}' if version else ''}: {INSTALL_JAVA}"

@@ -1,4 +1,4 @@
-"""The invariants of a broker between any two messages, as checks that recompute everything by scanning."""
+"""The invariants of a broker between any two messages, recomputed by scanning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check(broker: Broker) -> None:
-    """`AssertionError` with one clear sentence for the first invariant that does not hold."""
+    """Raise `AssertionError` for the first invariant that does not hold."""
     check_interests(broker)
     for state in broker.tables.types.values():
         where = f"broker {broker.tables.broker_id}, type {state.event_type.name}"
@@ -66,9 +66,7 @@ def check_interests(broker: Broker) -> None:
 
 
 def check_poset(poset: Poset, where: str) -> None:
-    """Roots do not cover each other; every other node has a witness in the poset that covers it and leads to
-    a root.
-    """
+    """Roots do not cover each other; the witnesses of every other node cover it and lead to a root."""
     nodes = list(poset.nodes())
     roots = list(poset.roots())
     for root in roots:
@@ -176,8 +174,8 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
 
 
 def check_bundles(outgoing: Outgoing, where: str) -> None:
-    """Every root is in one bundle that covers it; bundles have no other roots and are within the budget;
-    those of perfect merging are no wider than their roots.
+    """Every root is in one bundle that covers it. Bundles are within the budget; under perfect merging they
+    are no wider than their roots.
     """
     merger = outgoing.merger
     assert merger is not None
@@ -215,7 +213,6 @@ def check_engines(state: TypeState, where: str) -> None:
 
 
 def check_engine(matching: Matching, expected: set[int], what: str) -> None:
-    """An engine has exactly these interests once it has applied its changes."""
     assert matching.interests().keys() == expected, f"{what} is to have other interest"
     if expected or matching.installed():
         engine = matching.flush()

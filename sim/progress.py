@@ -1,5 +1,3 @@
-"""Progress of long work: a callback that receives the current step and the completed share of the whole."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +6,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Progress = Callable[[str, float], None]
-"""Called with the current step and the completed share, 0 to 1."""
+"""Called with the current step and the completed share of the whole, 0 to 1."""
 
 
 def silent(step: str, share: float) -> None:
@@ -21,11 +19,10 @@ def part(progress: Progress, start: float, stop: float) -> Progress:
 
 
 def parts(progress: Progress, items: Sequence[T]) -> Iterator[tuple[Progress, T]]:
-    """The items, each with its equal share of the whole."""
+    """Each item with the progress of its equal share of the whole."""
     for at, item in enumerate(items):
         yield part(progress, at / len(items), (at + 1) / len(items)), item
 
 
 def labelled(progress: Progress, label: str) -> Progress:
-    """`progress` with a label before each step."""
     return lambda step, share: progress(f"{label}: {step}", share)

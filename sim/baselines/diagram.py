@@ -1,14 +1,9 @@
-"""Siena's poset: the covering order as a diagram of next-above and next-below relations.
-
-This is the poset of the baseline (Carzaniga et al. 2001; Jayaram et al., section 4.2, INSERT, DELETE and 4.3,
-UPDATE). Events can be matched by walking it from the top, since an event that does not match a filter matches
-none below it (`poset_matching.py`). Equal filters share a place.
+"""Siena's poset as a diagram of next-above and next-below relations: the baseline (Carzaniga et al. 2001;
+Jayaram et al., section 4.2, INSERT and DELETE, and 4.3, UPDATE).
 
 Invariants: a place is above another if and only if its region covers the other's; `above` and `below` have
-only direct neighbours, none that is reachable over a third; no two places have equal regions.
-
-Cost: a filter that enters, moves or leaves is compared with all roots, and with the neighbours of those that
-cover it or that it covers: linear in the poset where few filters cover each other.
+only direct neighbours; no two places have equal regions. A change costs comparisons with all roots, and with
+the neighbours of filters that cover the changed one or that it covers.
 """
 
 from __future__ import annotations
@@ -32,7 +27,7 @@ class Place:
     def __init__(self, region: Region) -> None:
         self.region = region
         self.prepared: Walkable | None = None
-        """For matching: its region, or one that it had."""
+        """For matching. Outdated if it is of another region."""
         self.members: dict[int, Interest] = {}
         self.above: dict[Place, None] = {}
         self.below: dict[Place, None] = {}
@@ -43,8 +38,6 @@ class Place:
 
 
 class Diagram(Poset):
-    """A poset with all its next-above and next-below relations."""
-
     def __init__(self) -> None:
         super().__init__()
         self._places: dict[int, Place] = {}
@@ -61,7 +54,6 @@ class Diagram(Poset):
         moved: Sequence[Interest] = (),
         left: Sequence[Interest] = (),
     ) -> RootChange:
-        """See `Poset.change`."""
         for node in entered:
             self._nodes[node.uid] = node
             self._was_root[node.uid] = (node, False)
@@ -87,7 +79,7 @@ class Diagram(Poset):
         self._link(place, above, self._next_below(node.region, above, place))
 
     def _move(self, node: Interest) -> None:
-        """Take a new region: in place if the neighbours stay the same, else remove and insert (UPDATE)."""
+        """UPDATE: in place if the neighbours stay the same, else remove and insert."""
         place = self._places[node.uid]
         self._note(place)
         region = node.region
@@ -117,7 +109,7 @@ class Diagram(Poset):
     # --- searching ------------------------------------------------------------------------------------------
 
     def _next_above(self, region: Region, exclude: Place | None) -> list[Place]:
-        """The lowest places, other than one, that cover a region."""
+        """The lowest places, other than `exclude`, that cover a region."""
         seen: dict[Place, bool] = {}
 
         def over(place: Place) -> bool:
@@ -141,7 +133,7 @@ class Diagram(Poset):
         return list(lowest)
 
     def _next_below(self, region: Region, above: list[Place], exclude: Place) -> list[Place]:
-        """The highest places, other than one, that a region covers; they are below the places of `above`."""
+        """The highest places, other than `exclude`, that a region covers, given the places next above it."""
         seen: dict[Place, bool] = {exclude: False}
 
         def under(place: Place) -> bool:
@@ -205,7 +197,7 @@ class Diagram(Poset):
     # --- what the change did to the roots -------------------------------------------------------------------
 
     def _note(self, place: Place) -> None:
-        """Record whether these filters are roots, before that may change."""
+        """Call it before these filters may become roots or cease to be roots."""
         for node in place.members.values():
             self._was_root.setdefault(node.uid, (node, self._is_root(node)))
 
@@ -230,7 +222,7 @@ class Diagram(Poset):
     # --- reading --------------------------------------------------------------------------------------------
 
     def tops(self) -> Iterator[Place]:
-        """The places that nothing covers, in order of their entry."""
+        """The places that no other covers, in order of their entry."""
         return iter(self._tops)
 
     def roots(self) -> Iterator[Interest]:

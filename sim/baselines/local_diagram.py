@@ -1,12 +1,9 @@
-"""Siena's poset with the UPDATE of Jayaram et al. (section 4.3): look the node up, reorder it if needed.
+"""Siena's poset with the UPDATE of Jayaram et al. (section 4.3), which compares a moved filter with its
+neighbours alone.
 
-A filter that moves is compared with its neighbours alone, and passes those that it now covers or that now
-cover it, as in a heap: an order along a chain stays exact, at the cost of the places passed. Filters that
-never were neighbours are not compared, so one that moves below another root remains a root. Roots still cover
-everything; there may be more of them than needed. INSERT and DELETE are those of `Diagram`.
-
-Invariant: a place is above another only if its region covers the other's and is not equal to it, so no places
-are above each other in a circle. A place whose region becomes equal to that of one it meets absorbs it.
+As in a heap, it passes neighbours that it now covers or that now cover it. One that moves below a root that
+never was its neighbour remains a root: roots cover everything, but there may be more than needed. Invariant:
+a place is above another only if its region covers the other's and differs from it, so no cycles.
 """
 
 from __future__ import annotations
@@ -17,8 +14,6 @@ from covey.sim.baselines.diagram import Diagram, Place
 
 
 class LocalDiagram(Diagram):
-    """A diagram that reorders a moved filter against its neighbours."""
-
     exact = False
 
     def _move(self, node: Interest) -> None:
@@ -47,15 +42,14 @@ class LocalDiagram(Diagram):
                 self._tops[each] = None
 
     def _bridge(self, above: list[Place], below: list[Place]) -> None:
-        """Order places that were above and below one that has left its place between them."""
+        """Order places above and below a third that has left its place between them."""
         for under in below:
             for over in above:
                 if not any(holds_region(over.region, other.region) for other in under.above):
                     self._order(over, under)
 
     def _split(self, node: Interest, shared: Place) -> Place:
-        """A place of its own for one of several equal filters: next above the others if it is to cover them,
-        else next below."""
+        """Give one of several equal filters a place next above the others if it covers them, else next below."""
         del shared.members[node.uid]
         place = Place(shared.region)
         self._join(node, place)
@@ -75,7 +69,7 @@ class LocalDiagram(Diagram):
         return place
 
     def _rise(self, place: Place, passed: list[Place]) -> None:
-        """Order the place among those above the ones that cover it no longer."""
+        """Order the place among those above the `passed` ones, which no longer cover it."""
         region, seen, covered = place.region, set(passed), []
         while passed:
             over = passed.pop()
@@ -101,7 +95,7 @@ class LocalDiagram(Diagram):
                 self._order(place, over)
 
     def _sink(self, place: Place, over: list[Place]) -> None:
-        """Order the place below the lowest of those that have come to cover it."""
+        """Order the place below the lowest places that have come to cover it."""
         for former in list(place.above):
             if any(holds_region(former.region, each.region) for each in over):
                 self._part(former, place)

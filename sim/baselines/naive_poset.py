@@ -1,8 +1,7 @@
 """The whole covering order, maintained by scanning: the cost of the paper's poset, and the forest's oracle.
 
-Every node has the set of all nodes above it. A node is above another if it covers it and is not covered by
-it, or, where the two are equal, was placed earlier. Roots have none above. A change compares the node with
-every other, both ways: O(n) (Jayaram et al., section 4.2, "Subscription updates").
+Every node stores all nodes above it: those that cover it, and of equal ones those placed earlier. A change
+compares the node with every other, both ways: O(n) (Jayaram et al., section 4.2, "Subscription updates").
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from covey.overlay.core.covering.poset import Change, Poset, RootChange, handove
 
 
 class NaivePoset(Poset):
-    """A poset without witnesses or index."""
-
     def __init__(self) -> None:
         super().__init__()
         self._above: dict[int, set[int]] = {}
@@ -27,7 +24,6 @@ class NaivePoset(Poset):
         moved: Sequence[Interest] = (),
         left: Sequence[Interest] = (),
     ) -> RootChange:
-        """See `Poset.change`."""
         before = {node.uid: node for node in self.roots()}
         for node in entered:
             self._nodes[node.uid] = node

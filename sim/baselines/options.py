@@ -1,6 +1,5 @@
-"""The measuring baselines by name, as options of `Broker`: which poset, and what matches.
-
-They are for the simulator and the benchmarks. An overlay file offers the forest and the engines alone.
+"""The measuring baselines by name, as options of `Broker`, for the simulator and the benchmarks. An overlay
+file offers only the forest and the engines.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ POSETS: dict[str, Callable[[], Poset]] = {
     "diagram-local": LocalDiagram,
 }
 POSET_ENGINE = "poset"
-"""The name, among those of engines, of matching by walking the poset; it walks a diagram."""
+"""An engine name: match by walking the poset, which then is a diagram."""
 
 
 class BrokerOptions(TypedDict):
@@ -33,8 +32,7 @@ class BrokerOptions(TypedDict):
 
 
 def broker_options(engine: str, poset: str = "forest") -> BrokerOptions:
-    """The options of `Broker` for an engine and a poset by name; the engine "poset" implies "diagram", or
-    "diagram-local" if that is named."""
+    """The engine "poset" implies the poset "diagram", unless "diagram-local" is named."""
     if engine == POSET_ENGINE:
         return {"engine": PosetMatching, "poset": LocalDiagram if poset == "diagram-local" else Diagram}
     return {"engine": engine, "poset": POSETS[poset]}

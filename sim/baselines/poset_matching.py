@@ -1,11 +1,8 @@
-"""Matching by walking the poset, as in Siena: without an engine.
+"""Matching by walking the poset, as in Siena: the matcher of the first two systems in the evaluation of
+Jayaram et al. (section 4.2: "it is the poset that is evaluated on the event").
 
-An event is tested against the roots, and against the filters below another only if it matches that one
-(Jayaram et al., section 4.2: "it is the poset that is evaluated on the event"). This is the matcher of the
-first two systems of their evaluation. Each pair of an event and a filter is tested in Python, at 0.3 µs and
-more: the cost of having no index.
-
-Invariant: a match is over the nodes that the posets of the groups have at that moment.
+Each pair of an event and a filter is tested in Python, at 0.3 µs and more. A match is over the nodes that the
+posets have at that moment.
 """
 
 from __future__ import annotations
@@ -35,8 +32,8 @@ if TYPE_CHECKING:
 
 
 class PosetMatching:
-    """An `InterestMatching` over the posets of the groups, by name, which have to be diagrams: over that of
-    all clients for `sessions`, else over those of the neighbours.
+    """An `InterestMatching` over the diagrams in `posets`, by group: for `sessions` that of all clients, else
+    those of the neighbours.
     """
 
     def __init__(
@@ -50,18 +47,16 @@ class PosetMatching:
 
     @property
     def calls(self) -> bool:
-        """See `InterestMatching.calls`."""
         return len(self._calling) > 0
 
     def widen(self, event_type: EventType) -> None:
-        """See `InterestMatching.widen`."""
         self._event_type = event_type
 
     def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
         """There is always room."""
 
     def put(self, interest: Matched, number: int) -> None:
-        """Record the number of an interest that is in its group's poset before the next match."""
+        """The interest must be in its group's poset before the next match."""
         self._numbers[interest.uid] = number
         if interest.filter.calls:
             self._calling.put(interest, number)
@@ -83,7 +78,7 @@ class PosetMatching:
         return Matches.of(offsets, uids)
 
     def decide(self, events: EventPoints) -> Decided:
-        """See `InterestMatching.decide`. The walk takes calls for true."""
+        """See `InterestMatching.decide`. The walk takes calls as true."""
         offsets, uids = self._walk(events).ids()
         if not self._calling:
             return offsets, uids, NO_PAIRS
@@ -120,9 +115,8 @@ class PosetMatching:
         return Matches.of(offsets, uids)
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
-        """As `Matches.interfaces`; the bits of the interface `exclude` are undefined.
-
-        Only roots are tested: a root accepts whatever the filters below it accept.
+        """As `Matches.interfaces`; the bits of the interface `exclude` are undefined. Only roots are tested,
+        since a root accepts whatever the filters below it accept.
         """
         events = events.over(self._event_type)
         words = max(self._numbers.values(), default=0) // 64 + 1
@@ -162,7 +156,7 @@ class PosetMatching:
 
 
 def _in_a_top(poset: Diagram, events: EventPoints) -> bool:
-    """Whether the only event is in the region of a top."""
+    """Whether the only event of `events` is in the region of a top."""
     alone = events.alone
     for place in poset.tops():
         prepared = place.prepared

@@ -1,9 +1,8 @@
-"""One filter and many subscriptions: which of them match an event, evaluated columnwise with numpy.
+"""One filter and many subscriptions: which match an event, evaluated columnwise with numpy.
 
-It shares no code with the matcher's engines: it walks the filter's expression and compares the event with
-columns of values. Numbers are compared as float64, exact below 2**53, as all that the simulator draws.
-Filters over timestamps, with operators on parts of strings, with calls, or with Motion are evaluated one
-subscription at a time: by `Filter.matches`, or by a condition that stands for it.
+Shares no code with the matcher's engines. Numbers are compared as float64, exact below 2**53, as are all that
+the simulator draws. Filters over timestamps, with operators on parts of strings, with calls, or with Motion
+are evaluated one subscription at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _COMPARISONS: dict[Operator, Callable[[Any, Any], Any]] = {
     Operator.GT: operator.lt,
     Operator.GE: operator.le,
 }
-"""Of an operand and the event's value, in this order."""
+"""Arguments: the operand, then the event's value."""
 _COLUMNWISE = {
     *_COMPARISONS,
     Operator.IN,
@@ -44,15 +43,17 @@ _COLUMNWISE = {
 
 
 class Columns:
-    """The members of one filter, by row. Free rows are reused. `matches` is its condition."""
+    """The members of one filter, by row; free rows are reused. A `condition` replaces the filter's own
+    evaluation.
+    """
 
     def __init__(self, filter: Filter, condition: Condition | None = None) -> None:
         self.filter = filter
         self.matches = condition or filter.matches
         self.members: list[Any] = []
-        """The member in each row, None in a free one."""
+        """None in a free row."""
         self.ready: Bools = np.zeros(16, np.bool_)
-        """Whether the member in a row takes part."""
+        """Whether the member of a row takes part in `matching`."""
         self._values: dict[str, npt.NDArray[Any]] = {}
         self._free: list[int] = []
         self._columnwise = (
@@ -62,7 +63,7 @@ class Columns:
         )
 
     def add(self, member: Any, values: Mapping[str, Any]) -> int:
-        """A row for a member, which does not take part yet."""
+        """The new row of a member, which takes part once `ready[row]` is set."""
         if self._free:
             row = self._free.pop()
             self.members[row] = member
@@ -76,7 +77,6 @@ class Columns:
         return row
 
     def set(self, row: int, values: Mapping[str, Any]) -> None:
-        """The newest values of a member."""
         for name, value in values.items():
             if not isinstance(value, str | int | float):
                 self._columnwise = False
@@ -96,7 +96,7 @@ class Columns:
         self._free.append(row)
 
     def matching(self, event: Mapping[str, Any], values_of: Any) -> list[Any]:
-        """The members that take part and match an event; `values_of(member)` returns newest values."""
+        """The members that are ready and match; `values_of(member)` returns a member's newest values."""
         count = len(self.members)
         ready = self.ready[:count]
         if not self._columnwise:
@@ -111,8 +111,9 @@ class Columns:
         return [self.members[row] for row in np.flatnonzero(ready & matches).tolist()]
 
     def _holds(self, expression: Expression, event: Mapping[str, Any], count: int) -> Bools | bool:
-        """Where an expression holds. What no variable is part of is compared once, so that a filter whose
-        constants rule the event out costs no array."""
+        """A part without variables is compared once, so a filter whose constants exclude the event costs no
+        array.
+        """
         if isinstance(expression, And | Or):
             decisive = isinstance(expression, Or)
             combine = operator.or_ if decisive else operator.and_
@@ -150,7 +151,6 @@ class Columns:
         return _COMPARISONS[sign](first, value)
 
     def _operand(self, operand: Operand, count: int) -> Any:
-        """A column of a variable, or a constant."""
         if isinstance(operand, Constant):
             value: Any = operand.value
             return value if isinstance(value, str) else float(value)
@@ -161,7 +161,6 @@ class Columns:
 
 
 def predicates(expression: Expression) -> list[Predicate]:
-    """All of an expression."""
     if isinstance(expression, Predicate):
         return [expression]
     parts = expression.parts if isinstance(expression, And | Or) else ()

@@ -1,9 +1,8 @@
-"""Judges what becomes of damage to disks: it is told, nothing damaged is served, and no more is lost than it.
+"""Judges damage to disks: it is reported, no damaged event is delivered, and only events of damaged records
+are lost.
 
-An event that reaches a client must be, attribute by attribute, as its publisher published it. Where a bit of
-a record has flipped, the judge of deliveries excuses the events of that record, for those for whom it was
-stored; when one of them was due and has not arrived at the end, a broker of such a record must have reported
-damage.
+The judge of deliveries excuses the events of records in which a bit has flipped, for their stored receivers.
+If one of them was expected and missed, a broker of such a record must have reported damage.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ Event = tuple[str, int]
 
 
 class Damage(Observer):
-    """Observes one run. `behind` says which brokers a broker reaches through an interface, `reported` how
-    many records each broker has reported as damaged.
+    """`behind(broker, interface)` returns the brokers reached through an interface, `reported()` the damaged
+    records that each broker has reported.
     """
 
     def __init__(
@@ -43,12 +42,11 @@ class Damage(Observer):
         self._reported = reported
         self._published: dict[Event, Mapping[str, Any]] = {}
         self._brokers: dict[str, set[str]] = {}
-        """By client those where it has been: what is stored goes to where its session was, and follows it."""
+        """By client, every broker at which it has been: its stored events follow its session."""
         self.events = 0
         """Events of records in which a bit has flipped."""
 
     def damaged(self, broker: str, type_name: str, events: StoredEvents) -> None:
-        """A bit of a record of these events has flipped."""
         clients = [receiver for receiver in events.receivers if receiver.startswith("client/")]
         reached = set[str]().union(
             *(self._behind(broker, receiver) for receiver in events.receivers if receiver not in clients)
@@ -80,7 +78,9 @@ class Damage(Observer):
                 self._findings.add("damage", self._now(), what)
 
     def quiet(self) -> None:
-        """All is at rest: what has not come was lost, and must have been reported."""
+        """Report events that were lost without reported damage. Call it when all is at rest, after the
+        judge's `quiet`.
+        """
         reported = self._reported()
         for brokers, (client, (publisher, sequence)) in self._judge.lost_to_damage.items():
             if not any(reported.get(broker) for broker in brokers):

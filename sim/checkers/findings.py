@@ -1,5 +1,3 @@
-"""The violations that checkers find, one sentence each, in the order of detection."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ class Finding:
 
 
 class Findings:
-    """Keeps the first `keep` findings and counts all by property."""
+    """Keeps the first `keep` findings, in order of detection, and counts all by property."""
 
     def __init__(self, keep: int = 20) -> None:
         self.first: list[Finding] = []

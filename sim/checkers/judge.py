@@ -1,23 +1,17 @@
-"""A subscription as the judge of deliveries follows it: its versions, and the events it still expects.
-
-The judge of deliveries (Jayaram et al., section 3.3). It sees every event and change, but no routing.
+"""The judge of deliveries (Jayaram et al., section 3.3). It sees every event and change, but no routing.
 
 - STRICTNESS: a delivered event matches the values that are newest at that moment.
-- COVERAGE: an event is expected at a subscription if, when it is published, the advertisement of its
-  publisher and the subscription have taken effect, and it matches every version of the subscription from the
-  last settled one on, up to its delivery. For a durable subscription it is enough that the advertisement was
-  made. Expected events not delivered when all is at rest are missed. A gapless update counts as settled from
-  its call on, for types advertised until it takes effect, unless a broker crashes before.
-- Values with Motion are those at the event's entry into the overlay. Events that travel together share the
-  earliest of their times, so an event is expected if it matches at each time it may have.
-- A subscription with a validity period ends, once that is over and not before: nothing is delivered to it
-  after its client knows.
-- No event twice for one subscription, and the events of one publisher in order, except replays.
+- COVERAGE: an event is expected at a subscription if its advertisement and the subscription have taken effect
+  when it is published, and it matches every version of the subscription from the last settled one until its
+  delivery. For a durable subscription an unsettled advertisement suffices. A gapless update counts as settled
+  from its call on, for types advertised until it takes effect, unless a broker crashes before.
+- Motion: an event is expected if it matches at each ingress time that it may have, since events of one batch
+  share the earliest.
+- A subscription does not end before its validity period is over, and gets nothing after its end.
+- No event is delivered twice to one subscription, and events of one publisher in order, except replays.
 
-A crashed broker may lose events that are not durable, and so may a link that moves, so none is expected from
-then until all is at rest. With `lossy` (static
-routing that unsubscribes first) a change may lose events: missed events that crossed a change are counted,
-not reported. The judge calls its observers for expected and excused events, so that a trace shows misses.
+A crashed broker or a moving link may lose events that are not durable: none is expected until all is at rest.
+With `lossy` (static routing, unsubscribe-first) missed events that crossed a change are only counted.
 """
 
 from __future__ import annotations
@@ -41,7 +35,7 @@ if TYPE_CHECKING:
 EventId = tuple[str, int]
 """Publisher and sequence number."""
 Event = tuple[Mapping[str, Any], int]
-"""Attributes, and when it entered the overlay."""
+"""Attributes, and the ingress time in ns."""
 
 
 class JudgedSubscription:
@@ -76,22 +70,22 @@ class JudgedSubscription:
         self.filter = filter
         self.columns = columns
         self.versions = [(epoch, values)]
-        """The values from the last settled version on, or all, each with the epoch that carries it."""
+        """(epoch, values), from the last settled version on; all versions if none has settled."""
         self.former: list[tuple[int, dict[str, Any]]] = []
-        """Versions before a gapless update that has not settled: a crash may make it one like others."""
+        """Versions before an unsettled gapless update, which a crash may turn into an ordinary one."""
         self.ends: list[tuple[int, int | None]] = []
-        """When its validity period is over, as it was said last and settled, and later, with the epochs."""
+        """(epoch, end of the validity period in ns), from the last settled one on."""
         self.settled = False
         self.durable = False
-        """Whether it loses nothing in a crash."""
+        """Whether a crash loses none of its events."""
         self.pending: dict[EventId, Event] = {}
         """Expected events that have not been delivered."""
         self.crossed: set[EventId] = set()
-        """Pending events that met a change on their way; kept where a change may lose events."""
+        """Pending events that crossed a change; only where a change may lose events."""
         self.seen: set[EventId] | None = None
-        """All events delivered since the first gapless update, if there was one."""
+        """All events delivered since the first gapless update, None before it."""
         self.marks: dict[str, int] = {}
-        """The highest sequence number delivered, by publisher."""
+        """By publisher, the highest sequence number delivered."""
         self.row = columns.add(self, values)
 
     @property
@@ -103,7 +97,9 @@ class JudgedSubscription:
         return self.versions[-1][1]
 
     def expects(self, row: Mapping[str, Any], values: Mapping[str, Any], at_ns: int) -> bool:
-        """Whether values match an event that entered at this time or, with Motion, up to a span before."""
+        """Whether values match an event that entered at `at_ns` or, with Motion, up to INGRESS_SPAN_NS
+        before.
+        """
         if not moves(values):
             return self.columns.matches(row, values)
         times = (at_ns, at_ns - INGRESS_SPAN_NS)
@@ -111,11 +107,11 @@ class JudgedSubscription:
 
 
 class Judge(Observer):
-    """Judges one run; `now` returns the current time in nanoseconds. `conditions` stand for the filters that
-    they are for. Subscriptions of durable sessions to the types in `durable` lose nothing in a crash.
-    `reaches` says whether events of one client may reach another, where not all do. With `slow` clients
-    events that are not durable may be dropped, if their Gaps say so. Unless clocks are set, `prompt`, no
-    subscription may end before its validity period is over.
+    """Judges one run; `now` returns the time in ns. Its `observers` are called for expected and excused
+    events. `conditions` replace the evaluation of filters, `reaches(publisher, subscriber)` restricts which
+    clients' events arrive. Subscriptions of durable sessions to the types in `durable` lose nothing in a
+    crash. With `slow` clients other events may be dropped if a Gap reports them. Only if not `prompt`, as
+    where clocks are set, may a subscription end before its validity period is over.
     """
 
     def __init__(
@@ -139,17 +135,15 @@ class Judge(Observer):
         self.observers = Observers(observers)
         self.delivered_events = 0
         self.spurious_events = 0
-        """Events that reached a client and that its own evaluation discarded."""
+        """Events that a client's own evaluation discarded."""
         self.expected_events = 0
-        """Expected deliveries: fulfilled, excused and missed ones, when all is at rest."""
+        """Expected deliveries; at rest the sum of the fulfilled, excused and missed ones."""
         self.fulfilled_events = 0
-        """Expected deliveries that happened."""
         self.excused_events = 0
-        """Expected deliveries that were no longer expected, after a change, a departure or a crash."""
+        """No longer expected after a change, a departure or a crash."""
         self.missed_events = 0
-        """Expected deliveries that did not happen and were not excused."""
         self.lost_events = 0
-        """Missed ones that crossed a change, where a change may lose events: no violations."""
+        """Missed events that crossed a change where a change may lose events: no violations."""
         self.expired_subscriptions = 0
         self.unjudged_events = 0
         """Events published while nothing was expected."""
@@ -161,21 +155,20 @@ class Judge(Observer):
         self._columns: dict[str, dict[Filter, Columns]] = {}
         self._clients: dict[str, ObservedClient] = {}
         self._adverts: dict[str, dict[str, int | None]] = {}
-        """By client and type: the epoch of the advertisement, None once it has settled."""
+        """By client and type, the epoch of the advertisement, None once it has settled."""
         self._ending: set[str] = set()
-        """Clients that have, or had, a subscription with a validity period."""
+        """Clients that have or had a subscription with a validity period."""
         self._after_crash = False
         self._damaged: dict[tuple[str, EventId], dict[str, None]] = {}
         """By client and event, the brokers where damage to a disk may have lost it."""
         self.lost_to_damage: dict[tuple[str, ...], tuple[str, EventId]] = {}
-        """By such brokers the first client and event of those that were expected, and not found when all was
-        at rest."""
+        """By the brokers with the damage, the first client and expected event that was missed at rest."""
         self._excused: dict[str, list[range]] = {}
-        """By client: the sequence numbers of events published while nothing was expected."""
+        """By client, the sequence numbers of events published while nothing was expected."""
         self._withdrawn: set[tuple[str, str]] = set()
-        """Clients and durable types whose advertisement they have withdrawn."""
+        """Clients and durable types that they have withdrawn."""
         self._published: dict[tuple[str, str], list[int]] = {}
-        """By publisher and durable type: the sequence numbers of its events, in order."""
+        """By publisher and durable type, the sequence numbers of its events, ascending."""
 
     # --- clients --------------------------------------------------------------------------------------------
 
@@ -197,8 +190,9 @@ class Judge(Observer):
                 self._excuse(subscription, [event for event in subscription.pending if event[0] == publisher])
 
     def moved(self, client: ObservedClient, broker: str) -> None:
-        """Events on their way to the old broker are lost, but those of durable types to durable sessions;
-        everything else settles again at the new one."""
+        """Pending events are lost, except for durable subscriptions; everything else settles again at the new
+        broker.
+        """
         epoch = client.session.epoch + 1
         for subscription_id, subscription in self._subscriptions[client.name].items():
             if subscription.durable:
@@ -233,16 +227,16 @@ class Judge(Observer):
                 self._excuse(subscription, unmatched)
 
     def released(self, broker: str, neighbour: str) -> None:
-        """While links move events may be lost, as in a crash."""
+        """Links that move may lose events, as a crash may."""
         self.crashed(broker)
 
     def damaged(self, broker: str, event: EventId, clients: Iterable[str]) -> None:
-        """The record of an event for these clients may be lost on the disk of a broker."""
+        """Damage to a disk of the broker may lose the event's record for these clients."""
         for client in clients:
             self._damaged.setdefault((client, event), {})[broker] = None
 
     def missed(self, client: ObservedClient, gap: Gap) -> None:
-        """Events that were dropped for a slow client, and of which it is told. Durable ones may not be."""
+        """Excuses events dropped for a slow client. Durable ones may not be dropped."""
         for subscription in self._subscriptions.get(client.name, {}).values() if self._slow else ():
             if subscription.durable or subscription.filter.event_type.name != gap.type_name:
                 continue
@@ -254,7 +248,6 @@ class Judge(Observer):
             self._excuse(subscription, within)
 
     def _excuse(self, subscription: JudgedSubscription, events: list[EventId]) -> None:
-        """These events are no longer expected."""
         self.excused_events += len(events)
         for event in events:
             del subscription.pending[event]
@@ -276,9 +269,7 @@ class Judge(Observer):
             self._withdrawn.add((client.name, type_name))
 
     def _withdraw(self, client: ObservedClient, type_name: str | None = None) -> None:
-        """A client has withdrawn an advertisement, or all: a gapless update replays only events whose type is
-        still advertised when it arrives.
-        """
+        """A gapless update replays only events whose type is still advertised when it arrives."""
         life = client.name.removeprefix("client/")  # a client that moves is another publisher, `c1/2`
         for unsettled in self._unsettled.values():
             for subscription in unsettled.values():
@@ -392,7 +383,7 @@ class Judge(Observer):
         self._findings.add("refusal", self._now(), f"{client.name} was refused: {action.reason}")
 
     def _excuse_refused(self, client: ObservedClient, action: Refuse) -> None:
-        """Events that were sent again after a crash, when their advertisement had been withdrawn."""
+        """Events sent again after a crash, when their advertisement had been withdrawn."""
         refused: Collection[int] = range(action.first_sequence, action.first_sequence + action.count)
         published = self._published.get((client.session.publisher, action.type_name))
         if published is not None:
@@ -495,7 +486,9 @@ class Judge(Observer):
     # --- the end --------------------------------------------------------------------------------------------
 
     def quiet(self) -> None:
-        """All is at rest: pending events were missed. From now on everything is expected again."""
+        """Report pending events as missed. Call it when all is at rest; from then on everything is expected
+        again.
+        """
         for subscription in self._all_subscriptions():
             if any(end_ns is not None for _, end_ns in subscription.ends):
                 reason = f"{subscription.name} has a validity period, and has not ended when all is at rest"

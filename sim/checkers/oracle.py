@@ -1,22 +1,10 @@
 """The oracle of one subscriber of one publisher, independent of the matcher: conditions are Python functions.
 
-Both run in one process, so their histories have one order, which is recorded in positions of the publisher's
-stream (how many events it had started to publish):
-
-    settled   the position when an awaited change returned; from there on it holds in the whole overlay
-    arrival   the position of an event that was delivered to the subscriber
-
-On its way, an event published at position `p` can meet all values from the newest change settled before `p`
-to the newest one issued before it must have arrived; since the overlay keeps the order of a publisher, that
-is at the latest when the subscriber gets an event from `p` or later. These are the *possible values*. The
-verdict holds for any way in which event and changes can have crossed (Jayaram et al., 3.3):
-
-    expected    all possible values match the event
-    missed      an expected event was not delivered
-    duplicate   an event was delivered again
-    spurious    an event reached the client when its newest values no longer matched (STRICTNESS)
-    stray       no possible values match the event, and it was delivered
-    undecided   some possible values match the event and some do not: either outcome is right
+Positions are of the publisher's stream: how many events it had started to publish. A change has *settled*
+when its awaited call returned, and holds in the whole overlay from there on. The *possible values* of the
+event at position `p` run from the newest change settled before `p` to the newest one issued before the
+subscriber gets an event from `p` or later: by then it must have arrived, since the overlay keeps the order of
+a publisher. So the verdict holds however event and changes crossed (Jayaram et al., 3.3).
 """
 
 from __future__ import annotations
@@ -40,9 +28,13 @@ class ValueChange(Generic[Values]):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The oracle's counts for one subscriber, as the module's docstring defines them.
+    """Counts of events of one subscriber.
 
-    `excused` events were expected and lost with a broker that was killed on purpose.
+    - expected: all possible values match; missed: expected and not delivered
+    - excused: expected and lost with a broker that was killed on purpose
+    - duplicate: delivered again; stray: delivered, though no possible values match
+    - spurious: reached the client when its newest values no longer matched (STRICTNESS)
+    - undecided: some possible values match and others do not, so either outcome is right
     """
 
     delivered: int = 0
@@ -60,8 +52,7 @@ class Verdict:
 class SubscriberHistory(Generic[Event, Values]):
     """The changes of one subscriber and the events it received, in order.
 
-    `matches(event, values)` is the subscription's condition. The subscription with the values `start` must
-    have settled before the first event is published.
+    The subscription with the values `start` must have settled before the first event is published.
     """
 
     matches: Callable[[Event, Values], bool]
@@ -82,12 +73,10 @@ class SubscriberHistory(Generic[Event, Values]):
         return self.changes[-1].values
 
     def issue(self, values: Values) -> ValueChange[Values]:
-        """Record that a change to `values` is issued."""
         self.changes.append(ValueChange(values))
         return self.changes[-1]
 
     def arrive(self, position: int) -> None:
-        """Record that the event at `position` is delivered."""
         self.arrivals.append((position, len(self.changes) - 1))
 
     @property
@@ -96,7 +85,7 @@ class SubscriberHistory(Generic[Event, Values]):
         return max((position for position, _ in self.arrivals), default=-1)
 
     def judge(self, events: Sequence[Event]) -> Verdict:
-        """The verdict on all published events, in order of their positions. O(events x possible values)."""
+        """`events` are all published ones, by position. O(events x possible values)."""
         times_delivered = [0] * len(events)
         spurious = self.spurious
         for position, newest in self.arrivals:
@@ -134,7 +123,7 @@ class SubscriberHistory(Generic[Event, Values]):
         )
 
     def _settled_positions(self) -> list[int]:
-        """By change, from the first on, the position when it or a later one had settled."""
+        """By change, the position when it or a later one had settled; without unsettled ones at the end."""
         positions: list[int] = []
         for change in reversed(self.changes):
             if change.settled is not None:

@@ -1,25 +1,15 @@
-"""The judge of routing state: the interest that each link must carry, computed from the tree and the clients,
-and, at rest, the state of an overlay that is built anew.
+"""The judge of routing state at rest: the interest that each link must carry, computed from the tree and the
+clients; and the state of an overlay built anew, with the same clients and no past.
 
-Of the brokers' code it uses `covers` alone, to compare. For the link from a to b and one event type, a sends
-interest to b only if a client on b's side advertises the type, or the type is durable, and then the maximal
-elements of the interest of all clients on a's side; and a knows the attributes of every advertisement there.
-With merging the slots must cover each of these, and no more together (perfect) or in no more slots than the
-budget; with content filters they must cover all interest that intersects these. It holds when everything is
-at rest.
+From a to b and for one event type, a has slots only if a client on b's side advertises the type or the type
+is durable: the maximal elements of the interest of all clients on a's side. With merging the slots cover this
+interest, and no more together (perfect) or in no more slots than the budget; with content filters they cover
+the interest that intersects these.
 
-Checks the logs of durable types: a broker stores each event once, whatever came again after a crash.
-
-The fresh one has the same brokers, links, clients, advertisements and subscriptions, and no past. What must
-be equal at each broker: its interfaces; the types, and for each the publishers with their schemas and
-promises, the neighbours to which it is advertised, the interest of each client with its filters and values,
-the interest of each neighbour, and the slots at each neighbour. Ids and epochs may differ, and so may which
-of several filters with the same events has a slot: slots are compared as regions.
-
-With damping, a budget for merging or promises of content brokers announce more than the clients imply, which
-depends on the past: then interest, slots and promises must cover those of a fresh one without damping and
-merging. How much more they may be `check_routes` judges. A schema that was widened may have more attributes,
-and others first.
+Between the overlay and the one built anew ids, epochs, the choice among filters with the same events, and
+additional attributes of widened schemas may differ, so slots are compared as regions. With damping, a budget
+for merging or promises of content the announced interest depends on the past, and must only cover that of the
+new overlay.
 """
 
 from __future__ import annotations
@@ -57,7 +47,7 @@ class _Interest:
 
 
 def check_quiet(simulation: Simulation, findings: Findings) -> None:
-    """All control of clients has settled, and no broker has pending or awaited acknowledgements."""
+    """All control of clients has settled; no broker has pending acknowledgements, awaited ones or answers."""
     now = simulation.clock.now_ns
     for client in simulation.clients.values():
         epoch, settled = client.session.epoch, client.session.settled
@@ -92,7 +82,7 @@ def check_routes(
 ) -> int:
     """Compare all links, or `sample` random ones, with the interest they must carry; return their number.
 
-    The brokers at the links also check their own invariants (`sim/invariants.py`).
+    The brokers at the links are also checked for their own invariants (`sim/invariants.py`).
     """
     links = simulation.links
     if sample is not None and sample < len(links):
@@ -128,7 +118,7 @@ def check_routes(
 
 
 def _interests(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[tuple[str, _Interest]]:
-    """A client's interest, each with the name of its event type."""
+    """(name of the event type, interest) of every subscription."""
     filters = {**client.session.subscriptions, **client.subscriptions}  # of views, and others with policies
     for subscription_id, filter in filters.items():
         values = client.session.values(subscription_id)
@@ -224,7 +214,7 @@ def _compare(
 
 
 def check_logs(simulation: Simulation, findings: Findings) -> None:
-    """No event has two records in the log of a broker. Nothing if no type is durable."""
+    """No event has two records in the log of a broker, whatever was sent again after a crash."""
     for name, broker in simulation.brokers.items():
         storage = None if broker.storage is None else broker.storage.open
         for type_name in () if storage is None else storage.types:
@@ -239,7 +229,7 @@ def check_logs(simulation: Simulation, findings: Findings) -> None:
 
 
 def check_rebuilt(simulation: Simulation, findings: Findings) -> None:
-    """Report where the routing state differs from that of a freshly built overlay."""
+    """Report where the routing state differs from that of an overlay built anew."""
     fresh = simulation.rebuilt()
     while not fresh.clock.only_polls:
         fresh.clock.run(steps=100)
@@ -299,14 +289,11 @@ def _compare_states(what: str, here: object, there: object) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A region, and the filter that it is of."""
-
     region: Region
     text: str
 
 
 def _promised(state: TypeState) -> dict[str, list[_Shown]]:
-    """By publisher what it promises."""
     promised = {name: parse("true", state.declared[name]) for name in state.publishers}
     promised |= {name: each.filter for name, each in state.promises.items() if each.filter is not None}
     return {name: [_Shown(filter.region(), str(filter))] for name, filter in promised.items()}

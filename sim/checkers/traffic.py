@@ -1,13 +1,8 @@
 """The judge of traffic: an event crosses a link at most once, and never back.
 
-In a tree an event of one publisher reaches a broker over one interface, and events of one publisher and type
-keep their order, so the highest sequence number that has crossed in each direction is enough. Replays for
-gapless updates are out of order; their numbers are all kept, and those of last events for views, which know
-nothing of each other. After a crash a broker may send a neighbour again what that had on its way before.
-Departures are not judged here: when a key ends, one is an event that has crossed.
-
-From a crash until all is at rest a neighbour may send unacknowledged events again, in the same direction, and
-brokers may drop events; afterwards a neighbour may still replay events that the crashed broker has lost.
+Events of one publisher and type keep their order on a link, so the highest sequence number per direction is
+enough. Replays, for gapless updates and for views, are out of order: all their numbers are stored. From a
+crash until all is at rest a neighbour may repeat events in the same direction, and brokers may drop events.
 """
 
 from __future__ import annotations
@@ -20,11 +15,11 @@ from covey.sim.simulator.observer import Observer
 
 
 class Traffic(Observer):
-    """Observes all links between brokers; `now` returns the current time in nanoseconds."""
+    """Observes all links between brokers; `now` returns the time in ns."""
 
     def __init__(self, findings: Findings, now: Callable[[], int]) -> None:
         self.events = 0
-        """Events that crossed a link, once for each link."""
+        """Events times links crossed."""
         self._findings = findings
         self._now = now
         self._marks: dict[tuple[str, str, str, str], int] = {}
@@ -63,7 +58,9 @@ class Traffic(Observer):
         self._after_release = True  # an Unadvertise overtakes events, which are dropped behind it
 
     def quiet(self) -> None:
-        """All is at rest: from now on a crash excuses nothing, nor does a link that has moved."""
+        """Call it when all is at rest: from then on neither an earlier crash nor a moved link excuses
+        anything.
+        """
         self._after_release = False
         if self._after_crash:
             self._after_crash = False

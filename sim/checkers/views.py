@@ -1,29 +1,21 @@
-"""The judge of views. It sees events, bounds and the changes that users read, and of brokers only what
-clients say to them.
+"""The judge of views. It sees events, bounds, the changes that users read, and what clients send to brokers.
 
 The *last event* of a key is the last one that a broker has taken from a client, until that client withdraws
-its advertisement there, or its session ends, or the broker crashes. The judge demands:
+its advertisement there, its session ends, or the broker crashes. The judge demands:
 
-- Of each key the changes follow from each other: it enters only from outside, changes or leaves only from
-  inside. Their events are published ones, come in the order of their publication, and none twice; but a key
-  leaves with the event with which it was inside, and one that has left enters again with the same event where
-  the bounds have moved since, or the session was lost.
-- What enters or changes matches the newest values. What leaves does not, unless the key has no last event, or
-  an update is not complete (the broker has sent it as one that leaves the older bounds), or was called before
-  the publisher's advertisement had settled.
-- When an update is complete the view has of each key what it was when the update was called, or has become
-  since: if that matches the newest values, the event, and else nothing. This holds for keys whose publisher's
-  advertisement had settled at the call.
-- When all is at rest a view has exactly the keys whose last event matches the newest values, each with it,
-  unless its client was told that events of the type were dropped, and has not updated the view since.
+- A key enters only from outside, and changes or leaves only from inside, with published events in the order
+  of publication, none twice. But a key leaves with the event with which it was inside, and enters again with
+  the same event if the bounds have moved or the session was lost.
+- What enters or changes matches the newest values. What leaves does not, unless the key has no last event, an
+  update is not complete, or was called before the publisher's advertisement had settled.
+- When an update is complete, a view has of each key its last event at the call or a later one, if that
+  matches the newest values; only for keys whose publisher's advertisement had settled at the call.
+- At rest a view has exactly the keys whose last event matches the newest values, each with it, unless its
+  client had a Gap of the type and has not updated the view since.
 
-From a crash until all is at rest a key may leave and enter again without a cause, and a publisher sends again
-what was not acknowledged.
-
-Keys of durable types keep their last event over a crash of the broker, if their publisher is back with its
-advertisement within its lease. What a crash may undo is excused until the next event of the key: a record
-that was damaged, a withdrawal since all was at rest last. So is an event that comes again after its key has
-left with its publisher.
+From a crash until all is at rest a key may leave and enter again without a cause. Keys of durable types keep
+their last event over a crash if their publisher advertises again within its lease. What damage or a crash may
+undo is excused until the next event of the key.
 """
 
 from __future__ import annotations
@@ -60,7 +52,7 @@ if TYPE_CHECKING:
 EventId = tuple[str, int]
 """Publisher and sequence number."""
 Key = tuple[str, object]
-"""The type and the key."""
+"""Event type and value of the key attribute."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +60,7 @@ class _Event:
     key: Key
     row: dict[str, Any]
     number: int
-    """Counts the events of a run as they are published."""
+    """Counts the events of a run in order of publication."""
     place: tuple[str, str] = ("", "")
     """The broker that has taken it, and the client."""
 
@@ -79,46 +71,45 @@ class _View:
     filter: Filter
     inside: dict[object, _Event] = field(default_factory=dict)
     told: dict[object, tuple[_Event, int]] = field(default_factory=dict)
-    """By key the newest event of a change, and how often the bounds had moved by then."""
+    """By key, the newest event of a change, and `moves` at that moment."""
     moves: int = 0
     pending: bool = True
     """Whether the newest update is not complete."""
     lost: bool = False
-    """Whether events may have been dropped since that was called."""
+    """Whether events may have been dropped since the newest update."""
     places: set[tuple[str, str]] = field(default_factory=set)
-    """Where, and by whom, advertisements had settled when that was called."""
+    """(broker, client) whose advertisements had settled at the newest update."""
     base: dict[object, _Event] = field(default_factory=dict)
-    """The last events of keys from there at the call."""
+    """The last events from `places` at the newest update, by key."""
 
 
 class Views(Observer):
-    """Judges the views of one run; `now` returns the current time in nanoseconds."""
+    """Judges the views of one run; `now` returns the time in ns."""
 
     def __init__(self, findings: Findings, now: Callable[[], int], durable: Collection[str] = ()) -> None:
         self.changes = 0
-        """Changes that users have read."""
         self._findings = findings
         self._now = now
         self._events: dict[EventId, _Event] = {}
         self._views: dict[tuple[str, int], _View] = {}
         self._last: dict[Key, _Event] = {}
         self._advertised: dict[tuple[str, str], dict[str, int]] = {}
-        """By broker and client: the epochs of the types that it advertises there."""
+        """By broker and client, the epoch of each type that the client advertises there."""
         self._stale: dict[tuple[str, str], set[str]] = {}
         self._settled: dict[str, int] = {}
         """By client, the newest epoch that has settled."""
         self._of_key: dict[Key, list[_Event]] = {}
         self._disturbed = False
-        """Whether a broker has crashed since all was at rest."""
+        """Whether a broker has crashed or a link moved since all was at rest."""
         self._ended: set[Key] = set()
         """Keys that have lost their last event since all was at rest."""
         self._durable = frozenset(durable)
         self._restored: dict[tuple[str, str], set[str]] = {}
         """By broker and client, the durable types that it may still advertise there after a crash."""
         self._withdrawn: dict[Key, str] = {}
-        """Keys of durable types that have left with their publisher since all was at rest, and where."""
+        """Keys of durable types that left with their publisher since all was at rest, and the broker."""
         self._unsure: set[Key] = set()
-        """Keys of durable types of which a crash or damage leaves open what is the last event."""
+        """Keys of durable types whose last event is uncertain after a crash or damage."""
 
     # --- the last events of keys ----------------------------------------------------------------------------
 
@@ -182,7 +173,6 @@ class Views(Observer):
                 self._withdrawn.pop(event.key, None)
 
     def _withdraw(self, place: tuple[str, str], types: Iterable[str]) -> None:
-        """A client publishes these types at a broker no more."""
         for name in types:
             self._advertised.get(place, {}).pop(name, None)
         ended = set(types)
@@ -206,7 +196,7 @@ class Views(Observer):
         self._unsure.update(key for key, where in self._withdrawn.items() if where == broker)
 
     def damaged(self, events: StoredEvents) -> None:
-        """A bit of a record of these events has flipped, of whatever broker."""
+        """A bit of a record of these events has flipped, at any broker."""
         for sequence in events.sequences:
             event = self._events.get((events.publisher, sequence))
             if event is not None:
@@ -230,7 +220,6 @@ class Views(Observer):
             self._ask(self._views[client.name, view_id])
 
     def _ask(self, view: _View) -> None:
-        """A view wants all that is inside from now on."""
         view.moves += 1
         view.pending = True
         view.lost = False
@@ -325,7 +314,7 @@ class Views(Observer):
     # --- the end --------------------------------------------------------------------------------------------
 
     def quiet(self, clients: Iterable[SimulatedClient]) -> None:
-        """All is at rest. From now on every change has a cause again."""
+        """Call it when all is at rest; from then on every change needs a cause again."""
         self._restored.clear()
         self._end(
             lambda last: (
