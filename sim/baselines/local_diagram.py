@@ -49,7 +49,7 @@ class LocalDiagram(Diagram):
                     self._order(over, under)
 
     def _split(self, node: Interest, shared: Place) -> Place:
-        """Give one of several equal filters a place next above the others if it covers them, else next below."""
+        """Move one of several equal filters next above the others if it covers them, else next below."""
         del shared.members[node.uid]
         place = Place(shared.region)
         self._join(node, place)

@@ -1,4 +1,6 @@
-"""Summaries side by side: flat rows with one name per number, and means over runs that differ in the seed."""
+"""Summaries of runs side by side: flat rows with one name per number, and means over runs that differ in the
+seed.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ _LEFT_OUT = ("scenario", "choices", "brokers", "control_by_kind", *NESTED)
 
 
 def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a run by name, such as `delay_ms_p50`; without the scenario and without tables by broker
-    or by kind of message."""
+    """The metrics of a run by name, such as `delay_ms_p50`; without the scenario and the tables by broker or
+    kind.
+    """
     row = {name: value for name, value in summary.items() if name not in _LEFT_OUT}
     for prefix in NESTED:
         row |= {f"{prefix}_{name}": value for name, value in summary[prefix].items()}
@@ -27,7 +30,7 @@ def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def varied(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The fields of the scenario in which runs differ, in the scenario's order, without its name."""
+    """The fields in which the runs' scenarios differ, in the scenario's order, without `name`."""
     fields = dict.fromkeys(field for summary in summaries for field in summary["scenario"])
     return [
         field
@@ -37,10 +40,8 @@ def varied(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def write_csv(path: str | Path, summaries: Iterable[Mapping[str, Any]]) -> None:
-    """Write one line per run: its name, its choices in a sweep as `choice.DIMENSION`, the fields of its
-    scenario as `scenario.FIELD`, and its metrics.
-
-    Raises `CoveyError` if the file cannot be written.
+    """Write a line per run: name, choices in a sweep (`choice.DIMENSION`), scenario (`scenario.FIELD`) and
+    metrics. Raises `CoveyError` if the file cannot be written.
     """
     rows = []
     for summary in summaries:
@@ -64,9 +65,9 @@ _OPTIONS = ("engine", "poset", "routing", "resubscribe")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs with equal parameters. `parameters` are those in which the runs of a sweep differ, `metrics` the
-    mean of each over the `runs` that have it, `intervals` its interval (`mean_interval`). `system` is the
-    name of their system if it has one, else how a subscription changes."""
+    """Runs with equal parameters. `metrics` are means over the runs that have a value, `intervals` theirs
+    (`mean_interval`). `system` is the name of their system if it has one, else how a subscription changes.
+    """
 
     parameters: dict[str, Any]
     runs: int
@@ -76,10 +77,10 @@ class Group:
 
 
 def parameters(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each run the fields of its scenario in which runs differ, the seed aside.
+    """For each run the fields of its scenario in which runs differ, without the seed.
 
-    The names of a sweep's choices stand for the fields that these set. Where the runs are of systems by name
-    (`scenario.py`), that name stands for the fields that make them.
+    A named choice of a sweep replaces the fields that it sets, the name of a system (`scenario.py`) those
+    that make it.
     """
     choices = _named_choices(summaries)
     implied = _implied(summaries, choices)
@@ -100,7 +101,7 @@ def parameters(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _named_choices(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """For each run its choices by dimension, of dimensions in which all runs have a name and some differ."""
+    """By dimension, for dimensions in which all runs have a name and some differ."""
     names = [
         {dimension: choice["name"] for dimension, choice in summary.get("choices", {}).items()}
         for summary in summaries
@@ -114,7 +115,7 @@ def _named_choices(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, str
 
 
 def _implied(summaries: Sequence[Mapping[str, Any]], choices: Sequence[Mapping[str, str]]) -> set[str]:
-    """The fields that named choices set, each combination of them to one value."""
+    """The fields whose values follow from the named choices."""
     implied = {
         field
         for chosen, summary in zip(choices, summaries, strict=True)

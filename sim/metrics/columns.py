@@ -37,14 +37,12 @@ BROKERS = "broker/"
 """Prefix of the interfaces of brokers."""
 
 EVENT = (RUN, PUBLISHER, SEQUENCE)
-"""Identifies an event."""
 SUBSCRIBED = (RUN, CLIENT, SUBSCRIPTION)
-"""Identifies a subscription."""
 DELIVERY = (*EVENT, CLIENT, SUBSCRIPTION)
-"""Identifies a delivery: an event and a subscription."""
+"""Identifies a delivery, of an event to a subscription."""
 
 WITH_EVENTS = ("Publish", "Deliver")
-"""The kinds of messages that carry events; the others are control messages."""
+"""Kinds of messages that carry events; the others are control messages."""
 
 # --- computed -----------------------------------------------------------------------------------------------
 METRIC = "metric"
@@ -64,10 +62,10 @@ RUNNING, RESTING = "running", "resting"
 
 
 def measured() -> Column:
-    """Whether a row lies in the measured phase, `running`; rows without a phase do."""
+    """Whether a row lies in the phase `running`; true for rows without a phase."""
     return f.coalesce(f.col(PHASE) == RUNNING, f.lit(True))
 
 
 def after_setup() -> Column:
-    """Whether a row lies in the measured phase or after it; rows without a phase do."""
+    """Whether a row lies in the phase `running` or later; true for rows without a phase."""
     return f.coalesce(~f.col(PHASE).isin(*SETUP), f.lit(True))

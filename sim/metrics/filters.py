@@ -1,15 +1,14 @@
-"""The filters of traces, evaluated by Spark: which event matches which version of a filter.
+"""The filters of traces, evaluated by Spark, by the rules of docs/filters.md.
 
-The rules of truth are those of docs/filters.md, and `Filter.matches` is the oracle of the tests. The filters
-of a trace are structures, in which every operand is a variable, so there are few different ones. Each is
-compiled to a column (`FilterColumns`); filters that call named operators, and what exceeds the bounds, are
-evaluated in Python (`FilterRows`).
+The filters of a trace are structures, in which every operand is a variable, so few differ. Each is compiled
+to a column (`FilterColumns`); filters with calls of named operators, or over the limits, are evaluated in
+Python (`FilterRows`).
 
-A number beside an attribute is stored as the closest value of the attribute's kind (`near`) and the side on
-which the number lies: 0 it is the number, 1 the number is just above it, -1 just below. So int64 is never
-rounded to float64: 2.5 beside an int64 is (2, 1), and 2**53 + 1 beside a float64 is (2.0**53, 1). A number
-outside int64 becomes the first or last int64, which no event has. Times are microseconds since the epoch. NaN
-occurs in events alone; Spark orders it above infinity, filters do not.
+An operand is stored as `near`, the closest value of the attribute's kind, and `side`: 0 if equal, 1 if the
+operand is just above `near`, -1 just below. So int64 is never rounded to float64: 2.5 for an int64 is (2, 1),
+and 2**53 + 1 for a float64 is (2.0**53, 1). An operand outside int64 becomes the first or last int64, which
+no event has. Times are microseconds since the epoch. NaN occurs in events alone; Spark orders it above
+infinity, filters do not.
 """
 
 from __future__ import annotations
@@ -54,22 +53,23 @@ _LAST_BELOW = nextafter(_ABOVE_INT64, 0.0)
 
 
 class Operand(NamedTuple):
-    """An operand at the time of an event; the side is None for kinds that are no numbers."""
+    """An operand at the time of an event; `side` is None for kinds that are not numbers."""
 
     near: Column
     side: Column | None
 
 
 def attribute(text: Column, kind: Kind) -> Column:
-    """An event's value of an attribute, from its JSON text; null where it is missing. Of a list the text."""
+    """An event's value of an attribute, from its JSON text; null where it is missing. A list stays text."""
     if kind is Kind.TIMESTAMP:
         return f.unix_micros(text.try_cast("timestamp"))
     return text.try_cast(_TYPES[kind]) if kind in _TYPES else text
 
 
 def operand(text: Column, kind: Kind) -> Column:
-    """An operand beside an attribute of a kind, from its JSON text: a struct of `near`, and for numbers of
-    `side`, and of `value`, `rate` and `since_ns`, which are null unless it moves."""
+    """An operand from its JSON text, as a struct: `near`, and for numbers `side`, `value`, `rate` and
+    `since_ns`; the last three are null unless it moves.
+    """
     if kind not in _NUMBERS:
         return f.struct(attribute(text, kind).alias("near"))
     motion = f.when(text.startswith("{"), f.from_json(text, _MOTION))
@@ -100,7 +100,7 @@ def _floor(number: Column) -> Column:
 
 
 def operand_at(stored: Column, kind: Kind, at_ns: Column, moves: bool) -> Operand:
-    """A stored operand (`operand`) at one time, if it may move, in nanoseconds."""
+    """An operand from the struct that `operand` returns, at `at_ns` if it may move."""
     near = stored.getField("near")
     if kind not in _NUMBERS:
         return Operand(near, None)
@@ -114,7 +114,7 @@ def operand_at(stored: Column, kind: Kind, at_ns: Column, moves: bool) -> Operan
 
 
 def compared(value: Column, sign: Operator, operand: Operand) -> Column:
-    """The truth of a comparison that is no `!=`; null where the value is missing."""
+    """The truth of a comparison other than `!=`; null where the value is missing."""
     near, side = operand
     if side is None:
         return _PLAIN[sign](value, near)
@@ -139,7 +139,7 @@ _PLAIN: dict[Operator, Callable[[Column, Column], Column]] = {
 
 
 VARIABLE_LIMIT = 64
-"""The most operands of a filter that is compiled."""
+"""A filter with more operands is not compiled."""
 FILTER_LIMIT = 500
 """The most filters that are compiled for one query."""
 
@@ -152,16 +152,15 @@ _TEXT: dict[Operator, Callable[[Column, Column], Column]] = {
 
 
 class FilterColumns:
-    """The columns of filters, which have numbers."""
+    """Compiled filters by number."""
 
     def __init__(self, filters: Mapping[int, Filter]) -> None:
         compiled = [number for number, filter in filters.items() if compiles(filter)][:FILTER_LIMIT]
         self.filters = {number: filters[number] for number in compiled}
-        """Those that have a column."""
         self._attributes: dict[tuple[str, Kind], str] = {}
-        """The fields of events, by attribute; one name has another kind in another event type."""
+        """The fields of events; one name may have another kind in another event type."""
         self._operands: dict[tuple[str, Kind], str] = {}
-        """The fields of operands, by variable and the kind of the attribute beside it."""
+        """The fields of operands, by variable and the kind of the attribute that it is compared with."""
         for filter in self.filters.values():
             for predicate in predicates(filter.expression):
                 kind = filter.event_type.attributes[predicate.attribute]
@@ -171,7 +170,7 @@ class FilterColumns:
                     self._operands.setdefault((each.name, kind), f"o{len(self._operands)}")
 
     def event(self, values: Column) -> Column:
-        """The attributes that the filters test, from the JSON of an event: a struct."""
+        """A struct of the attributes that the filters test, from the JSON of an event."""
         text = f.from_json(values, _JSON)
         fields = [
             attribute(text[name], kind).alias(field) for (name, kind), field in self._attributes.items()
@@ -179,14 +178,15 @@ class FilterColumns:
         return f.struct(f.lit(0).alias("event"), *fields)
 
     def operands(self, values: Column) -> Column:
-        """The operands of the filters, from the JSON of a version's values: a struct."""
+        """A struct of the filters' operands, from the JSON of a version's values."""
         text = f.from_json(values, _JSON)
         fields = [operand(text[name], kind).alias(field) for (name, kind), field in self._operands.items()]
         return f.struct(f.lit(0).alias("version"), *fields)
 
     def matches(self, number: Column, event: Column, operands: Column, at_ns: Column) -> Column:
-        """Whether an event (`event`) that entered the overlay at `at_ns` matches the filter of a number with
-        these operands (`operands`). False for a filter without a column."""
+        """Whether an event (`event`) with the ingress time `at_ns` matches the filter of a number with these
+        operands (`operands`). False for a filter without a column.
+        """
         truth = f.when(f.lit(False), f.lit(False))
         for each, filter in self.filters.items():
             kinds = filter.event_type.attributes
@@ -201,7 +201,7 @@ class FilterColumns:
         operands: Column,
         at_ns: Column,
     ) -> Column:
-        """Null counts as false: `and` and `or` keep it so, and there is no `not` above a predicate."""
+        """Null counts as false, which is right since no `not` stands above a predicate."""
         if isinstance(expression, And | Or):
             parts = [self._truth(part, kinds, event, operands, at_ns) for part in expression.parts]
             if isinstance(expression, And):
@@ -238,8 +238,7 @@ class FilterColumns:
 
 
 def compiles(filter: Filter) -> bool:
-    """Whether a filter has a column: without calls, and all its operands variables, `VARIABLE_LIMIT` at the
-    most."""
+    """Whether a filter has a column: no calls, and all operands variables, `VARIABLE_LIMIT` at the most."""
     if filter.calls:
         return False
     operands = [each for predicate in predicates(filter.expression) for each in predicate.operands]
@@ -248,8 +247,6 @@ def compiles(filter: Filter) -> bool:
 
 
 class FilterRows:
-    """The filters by number."""
-
     def __init__(self, filters: Mapping[int, Filter]) -> None:
         self.filters = dict(filters)
 
@@ -260,7 +257,6 @@ class FilterRows:
         return values
 
     def matches(self, number: Column, event: Column, operands: Column, at_ns: Column) -> Column:
-        """As `FilterColumns.matches`."""
         filters = self.filters
         matches = f.udf(lambda number, *row: _matches(filters[number], *row), "boolean")
         return matches(number, event, operands, at_ns)
@@ -283,7 +279,7 @@ def _matches(filter: Filter, event: str, values: str, at_ns: int) -> bool:
 
 
 def _number(value: Any, family: Family | None) -> Any:
-    """A number that JSON lacks, such as an infinity, from its text (`sim/trace/tables.py`)."""
+    """JSON lacks numbers such as infinity, which are stored as text (`sim/trace/tables.py`)."""
     return float(value) if isinstance(value, str) and family is Family.NUMBER else value
 
 
@@ -295,22 +291,25 @@ _SCHEMA = pa.schema(
 
 @dataclass(slots=True)
 class KnownFilters:
-    """Filters by number. Equal texts over attributes of equal kinds have one number, whatever their type."""
+    """Filters by number. Equal texts over attributes of equal kinds have one number, whatever their event
+    type.
+    """
 
     filters: dict[int, Filter] = field(default_factory=dict)
     rows: list[tuple[str, str, str, int | None]] = field(default_factory=list)
-    """Run, event type, text and number; None for a filter that this installation of Covey cannot evaluate:
-    it calls an operator that is not installed, or the trace lacks its event type."""
+    """Run, event type, text and number; None if the filter calls an operator that is not installed, or the
+    trace lacks its event type.
+    """
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """All filters, each in the first way that evaluates it."""
+        """All filters, as columns where possible."""
         compiled = FilterColumns(self.filters)
         rest = {number: each for number, each in self.filters.items() if number not in compiled.filters}
         return [compiled, FilterRows(rest)] if rest else [compiled]
 
     def numbered(self, session: SparkSession, versions: DataFrame) -> DataFrame:
-        """The versions, with the number of their filter, null for one that cannot be evaluated."""
+        """The versions with a column for the number of their filter, null if it cannot be evaluated."""
         rows = [dict(zip(_SCHEMA.names, row, strict=True)) for row in self.rows]
         table = pa.Table.from_pylist(rows, _SCHEMA)
         numbers = f.broadcast(session.createDataFrame(table))
@@ -324,7 +323,7 @@ def known_filters(traces: Traces, versions: DataFrame) -> KnownFilters:
 
 
 def number_filters(traces: Traces, texts: Iterable[tuple[str, str, str]]) -> KnownFilters:
-    """Numbers for filters, given as run, event type and text."""
+    """`texts` are (run, event type, text)."""
     known = KnownFilters()
     numbers: dict[_Key, int] = {}
     for run, type_name, text in texts:

@@ -1,22 +1,14 @@
-"""What runs counted, as Spark tables; numbers are rows (run, metric, key, value), so that one query returns
-all.
+"""What runs counted, as Spark tables: rows (run, metric, key, value), so that one query returns everything.
+Values are integers, so sums of nanoseconds are exact; means are divided where they are shown.
 
-Numbers are whole: sums of nanoseconds are exact, and a mean is divided where it is shown. A delivery is
-expected (COVERAGE, Jayaram et al., section 3.3) if the event matches every version of the subscription from
-the last one in effect on, and its publisher's advertisement was in effect. A change that the event does not
-match, a client that leaves and a crash excuse it. An incomplete run has events in flight, which are not
-missed.
-
-Delay of a change of a subscription (Jayaram et al., section 5.2): which event answers which change.
-
-The first delivered event that matches the new values and not the old ones answers a change. A change stays
-open until then, whatever changes follow: if only answers before the next change counted, a subscription that
-changes faster than the overlay would show its fast answers only. An event answers none but the `OPEN` newest
-changes of its subscription.
+The delay of a change of a subscription (Jayaram et al., section 5.2) ends with the first delivered event that
+matches the new values and not the old ones. A change waits for it across later changes: otherwise a
+subscription that changes faster than the overlay would show only its fast answers. An event answers the
+`OPEN` newest changes at most.
 
 A delivery has the version that was newest at its moment, so order needs no clock. Versions form blocks of
-`OPEN`, and a delivery meets those of its own block and of the block before: no subscription, however long its
-history, has to be in one task.
+`OPEN`, and a delivery is joined with its own block and the one before, so a long history does not end in one
+task.
 """
 
 from __future__ import annotations
@@ -44,8 +36,6 @@ _OLD, _NEW, _EVENT, _NEWEST, _FIRST = "old", "new", "event", "newest", "first"
 
 
 class Evaluation(Protocol):
-    """Filters by number: `FilterColumns` or `FilterRows`."""
-
     filters: dict[int, Filter]
 
     def event(self, values: Column) -> Column: ...
@@ -56,8 +46,8 @@ class Evaluation(Protocol):
 def delays(
     versions: DataFrame, deliveries: DataFrame, events: DataFrame, evaluations: Iterable[Evaluation]
 ) -> DataFrame:
-    """One row per change that was answered: when the client changed the subscription, nanoseconds from then
-    to the delivery of the event that answers, and that event. `versions` have the number of their filter.
+    """One row per change that was answered: changed_ns, delay_ns from then to the delivery, and the event
+    that answers. `versions` have the number of their filter.
     """
     parts = [_answers(versions, deliveries, events, evaluation) for evaluation in evaluations]
     answers = parts[0]
@@ -96,8 +86,10 @@ def _answers(
 
 
 def changes(versions: DataFrame, evaluation: Evaluation) -> DataFrame:
-    """One row per change after the set-up: its block, the number of its filter, and its operands, new and
-    old. The last version of a block is in the next block too, as the one before its first."""
+    """One row per change after the set-up: its block, filter number, and old and new operands.
+
+    The last version of a block is also in the next block, as the predecessor of its first.
+    """
     block = _block(c.VERSION)
     last = f.col(c.VERSION) % OPEN == OPEN - 1
     before = Window.partitionBy(*_BLOCKED).orderBy(c.VERSION)
@@ -119,7 +111,7 @@ def changes(versions: DataFrame, evaluation: Evaluation) -> DataFrame:
 
 
 def _delivered(deliveries: DataFrame, events: DataFrame, evaluation: Evaluation) -> DataFrame:
-    """One row per delivery to a subscription that has changed, and block that it meets."""
+    """One row per delivery to a subscription that has changed, and block that it is joined with."""
     newest = _block(c.VERSION)
     blocks = f.when(newest > 0, f.array(newest - 1, newest)).otherwise(f.array(newest))
     values = events.select(*c.EVENT, evaluation.event(f.col(c.VALUES)).alias(_EVENT))
@@ -149,8 +141,9 @@ _LOW_BITS = 20
 
 
 def named(table: DataFrame, numbers: Mapping[str, tuple[str | None, str]]) -> DataFrame:
-    """Rows of a table's columns: by metric, the column of the key, if there is one, and that of the value.
-    Without those that are null."""
+    """Rows without nulls from columns of a table; `numbers` has by metric the columns of the key (or None)
+    and of the value.
+    """
     rows = [
         f.struct(
             f.lit(metric).alias(c.METRIC),
@@ -163,7 +156,7 @@ def named(table: DataFrame, numbers: Mapping[str, tuple[str | None, str]]) -> Da
 
 
 def tally(table: DataFrame, **numbers: Column) -> DataFrame:
-    """These aggregates of a table of a trace per run, and the times of its first and last measured rows."""
+    """Aggregates of a trace's table per run, and the times of its first and last measured rows."""
     measured_ns = f.when(c.measured(), f.col(c.TIME_NS))
     numbers |= {"first_ns": f.min(measured_ns), "last_ns": f.max(measured_ns)}
     counted = table.groupBy(c.RUN).agg(*[number.alias(name) for name, number in numbers.items()])
@@ -171,10 +164,10 @@ def tally(table: DataFrame, **numbers: Column) -> DataFrame:
 
 
 def distribution(durations: DataFrame, column: str, prefix: str, exact: bool) -> DataFrame:
-    """Number, sum, median, 99th percentile and maximum of durations in nanoseconds, per run.
+    """Count, sum, p50, p99 and maximum of durations in ns, per run.
 
-    A percentile is one of the durations (nearest rank), or close to it (`ACCURACY`). The sum comes in two
-    numbers, since it may exceed 64 bits (`total`).
+    A percentile is one of the durations (nearest rank), or close to it (`ACCURACY`) unless `exact`. The sum
+    is in two numbers, since it may exceed 64 bits (`total`).
     """
     low = (1 << _LOW_BITS) - 1
     if exact:
@@ -204,20 +197,20 @@ def total(numbers: Mapping[str, int], prefix: str) -> int:
 
 
 def together(parts: list[DataFrame]) -> DataFrame:
-    """The rows of all parts."""
     return reduce(lambda left, right: left.unionByName(right), parts)
 
 
 def first_deliveries(deliveries: DataFrame) -> DataFrame:
-    """One row per event and subscription: when the event was first delivered, and how often."""
+    """One row per event and subscription: time of the first delivery, and number of deliveries."""
     return deliveries.groupBy(*c.DELIVERY).agg(
         f.min(c.TIME_NS).alias(c.DELIVERED_NS), f.count(f.lit(1)).alias(c.TIMES)
     )
 
 
 def latencies(first: DataFrame, events: DataFrame) -> DataFrame:
-    """One row per event that was published after the set-up and subscription that it reached: the nanoseconds
-    from publishing to the first delivery, from `first_deliveries`."""
+    """One row per event published after the set-up and subscription that it reached: ns from publishing to
+    the first delivery.
+    """
     published = events.where(c.after_setup()).select(*c.EVENT, f.col(c.TIME_NS).alias(c.PUBLISHED_NS))
     return first.join(published, on=list(c.EVENT), how="inner").select(
         *c.DELIVERY, c.PUBLISHED_NS, (f.col(c.DELIVERED_NS) - f.col(c.PUBLISHED_NS)).alias(c.LATENCY_NS)
@@ -240,8 +233,9 @@ _MEASURED, _LINK = "measured", "link"
 
 
 def messages_by_link(messages: DataFrame) -> DataFrame:
-    """One row per run, direction of a link and kind of message: control messages after the set-up, and
-    `measured` and events in the measured phase. An event counts once for each message that carries it."""
+    """One row per run, direction of a link and kind of message: control messages after the set-up; `measured`
+    ones and events in the measured phase. An event counts once for each message that carries it.
+    """
     is_control = ~f.col(c.KIND).isin(*c.WITH_EVENTS)
 
     def total(column: str, condition: Column) -> Column:
@@ -255,8 +249,9 @@ def messages_by_link(messages: DataFrame) -> DataFrame:
 
 
 def control_numbers(links: DataFrame) -> DataFrame:
-    """The numbers of `messages_by_link` per run: control messages in all, by kind, between brokers and in the
-    busiest direction of a link, and what each broker received in the measured phase."""
+    """From `messages_by_link`, per run: control messages in all, by kind, between brokers and in the busiest
+    direction of a link, and what each broker received in the measured phase.
+    """
     at_broker = f.col(c.TARGET).startswith(c.BROKERS)
     between = at_broker & f.col(c.SOURCE).startswith(c.BROKERS)
     target = f.when(at_broker, f.col(c.TARGET))
@@ -285,10 +280,10 @@ def control_numbers(links: DataFrame) -> DataFrame:
 
 
 def busy_numbers(work: DataFrame) -> DataFrame:
-    """Per run and broker: busy nanoseconds in the measured phase, unless the run ended in it.
+    """Busy ns per run and broker in the measured phase, unless the run ended in it.
 
-    A trace has each broker's busy time so far at the start of each phase and at the end; a broker that joins
-    later starts at 0.
+    A trace has each broker's accumulated busy time at the start of each phase and at the end; a broker that
+    joins later starts at 0.
     """
     at_start = f.min(f.when(c.measured(), f.col(c.BUSY_NS)))
     at_end = f.min(f.when(~c.measured() & c.after_setup(), f.col(c.BUSY_NS)))

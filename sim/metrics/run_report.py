@@ -1,5 +1,5 @@
-"""The page of runs: what follows from them in a few sentences, metrics, the load of brokers, and tables.
-Figures are metrics over the parameter with most values in a sweep, or bars side by side.
+"""The page of runs. Figures show metrics over the parameter with most values in a sweep, or bars side by
+side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from covey.sim.reports import (
 from covey.sim.scenario.scenario import FREE
 
 _SERIES, _BARS = 24, 60
-"""Settings in a figure at most: more cannot be told apart, and make the page large."""
+"""Maximum settings in a figure of curves and of bars: more cannot be told apart."""
 UNITS = {
     "event_rate": "events per second and publisher",
     "update_rate": "changes per second and subscriber",
@@ -37,7 +37,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of figures: its name in `flat`, its label, its definition, and whether less is better."""
+    """`name` is that in `flat`; `less` means that less is better."""
 
     name: str
     label: str
@@ -93,7 +93,7 @@ def axis(groups: Sequence[Group]) -> str | None:
 
 
 def label(group: Group, without: str | None = None) -> str:
-    """A short name of a group: the values of its text parameters, and name and value of the others."""
+    """The values of text parameters, and names and values of the others."""
     words = [
         value if isinstance(value, str) and value else f"{field} {number(value)}"
         for field, value in group.parameters.items()
@@ -103,7 +103,7 @@ def label(group: Group, without: str | None = None) -> str:
 
 
 def looks(groups: Sequence[Group]) -> dict[str, str]:
-    """The system of each series, whose colour it has, where every series is of another system."""
+    """The system of each series, which gives it its colour; empty unless each series has another system."""
     systems = {label(group, axis(groups)): group.system for group in groups if group.system}
     return systems if len(set(systems.values())) == len(systems) else {}
 
@@ -153,11 +153,11 @@ def _value(group: Group, metric: str) -> Value:
 
 _COMPARED = ("throughput_events_per_s", "delay_ms_p50", "control_per_change")
 _SATURATED, _SAME = 0.9, 0.05
-"""The busy share from which on a broker is saturated, and the difference below which values are the same."""
+"""Busy share from which a broker is saturated; relative difference below which values are the same."""
 
 
 def conclusion(summaries: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> list[str]:
-    """Correctness first; then the settings compared, or the figures of a single one; then the load."""
+    """Correctness first; then the settings compared, or the numbers of a single one; then the load."""
     sentences = [_correctness(summaries)]
     sentences += _compared(groups) if len(groups) > 1 else _single(summaries, groups[0])
     busiest = max(summaries, key=lambda each: each["busiest_share"] or 0.0)
@@ -195,7 +195,6 @@ def _total(summaries: Sequence[Mapping[str, Any]], name: str) -> int:
 
 
 def _single(summaries: Sequence[Mapping[str, Any]], group: Group) -> list[str]:
-    """Rates, delay and cost of one setting."""
     values = group.metrics
     first = summaries[0]
     sentences = []
@@ -220,7 +219,7 @@ def _single(summaries: Sequence[Mapping[str, Any]], group: Group) -> list[str]:
 
 
 def _compared(groups: Sequence[Group]) -> list[str]:
-    """For each of `_COMPARED` the best setting and the worst, at the end of the axis."""
+    """For each of `_COMPARED` the best and the worst setting, at the end of the axis."""
     over = axis(groups)
     shown, at = groups, ""
     if over is not None:
@@ -265,7 +264,7 @@ def _apart(first: Group, second: Group, metric: str) -> bool:
 
 
 def _trends(groups: Sequence[Group], over: str) -> list[str]:
-    """What the only series does from one end of the axis to the other."""
+    """How the only series changes from one end of the axis to the other."""
     ordered = sorted(groups, key=lambda group: float(group.parameters[over]))
     first, last = ordered[0], ordered[-1]
     sentences = []
@@ -300,11 +299,11 @@ _COLUMNS = (
     ("control per change", "control_per_change"),
     ("busiest broker", "busiest_share"),
 )
-"""Column titles of tables, and the name of each metric in `flat`."""
+"""Column titles, and the name of each metric in `flat`."""
 
 
 def run_rows(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of the table of runs: name, parameters in which they differ, metrics."""
+    """Columns and rows, one per run."""
     values = parameters(summaries)
     seeds = "seed" in varied(summaries)
     fields = [*(values[0] if values else ()), *(["seed"] if seeds else [])]
@@ -319,7 +318,7 @@ def run_rows(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
 
 
 def group_rows(groups: Sequence[Group]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of the table of groups: parameters, number of runs, means."""
+    """Columns and rows, one per group, with means."""
     fields = list(groups[0].parameters) if groups else []
     rows = [
         [
@@ -335,7 +334,7 @@ def group_rows(groups: Sequence[Group]) -> tuple[list[str], list[list[Any]]]:
 def report_of(
     summaries: Sequence[Mapping[str, Any]], groups: Sequence[Group], broken: Mapping[str, str] | None = None
 ) -> Report:
-    """A report of runs, their groups (`compare`), and the traces that could not be read."""
+    """`groups` are from `compare`; `broken` has a reason for each trace that could not be read."""
     return Report(
         _title(summaries),
         conclusion(summaries, groups),
@@ -386,7 +385,7 @@ def _notes(summaries: Sequence[Mapping[str, Any]], broken: Mapping[str, str]) ->
 
 
 def _choices(summaries: Sequence[Mapping[str, Any]], dimensions: Sequence[str]) -> list[str]:
-    """What the named choices of a sweep set, a sentence per dimension."""
+    """A sentence per dimension on the fields that its named choices set."""
     sentences = []
     for dimension in dimensions:
         fields: dict[str, Mapping[str, Any]] = {}
@@ -431,7 +430,6 @@ def _metrics(groups: Sequence[Group]) -> Section:
 
 
 def _whiskers(groups: Sequence[Group]) -> str:
-    """What the whiskers are."""
     estimated = "95 % intervals of the mean over the seeds, by Student's distribution, cut at zero"
     spans = f"the least and the greatest value: an interval takes {ESTIMATED} seeds"
     few = [group for group in groups if group.runs < ESTIMATED]
@@ -443,7 +441,6 @@ def _whiskers(groups: Sequence[Group]) -> str:
 
 
 def _load(summaries: Sequence[Mapping[str, Any]]) -> Section:
-    """The load of brokers in the busiest run."""
     run = max(summaries, key=lambda each: (each["busiest_share"] or 0.0, each["control_messages"]))
     brokers = sorted(
         run["brokers"].items(), key=lambda item: (-item[1]["events"] - item[1]["control_messages"], item[0])

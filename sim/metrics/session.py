@@ -1,9 +1,9 @@
 """The Spark session of metrics and sweeps: the user's own, or one that this process starts, sized by its
-input; and why Spark cannot start here, did not start, or a job failed, in one sentence each.
+input; and the reasons of failures, in one sentence each.
 
-A session of the user's program (in a notebook, under spark-submit, on Databricks, of Spark Connect) is used
-as it is. One that is started here is quiet, and small work stays quick: for many small steps the optimising
-compiler and parallel garbage collection cost more than they save (half of the CPU time of a small run).
+A session of the user's program (notebook, spark-submit, Databricks, Spark Connect) is used as it is. For
+small input a session started here has no optimising compiler and no parallel garbage collection, which cost
+half of the CPU time of a small run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 LARGE_BYTES = 256 << 20
-"""Input from which on the optimising compiler saves more than it costs: a minute of CPU time."""
+"""From this input on the optimising compiler saves more than it costs, a minute of CPU time."""
 _HEAP_MB = (1024, 8192)
 _EXECUTOR_S = 60.0
 _REMOTE_CORES = 16
@@ -51,10 +51,10 @@ _QUIET = {
 def spark_session(master: str | None = None, *, input_bytes: int = 0) -> SparkSession:
     """The session of this process, else a new one at `master`, whose start takes seconds.
 
-    `master` is a URL of Spark (`local[2]`, `spark://HOST:PORT`, `yarn`), or one of Spark Connect
-    (`sc://HOST:PORT`); None is the session that there is, what spark-submit says, or all cores of this
-    machine. `input_bytes` is about the size of what is going to be read. Raises `SparkError` if Java or
-    the master is missing, if a version does not fit, or if the session that there is has another master.
+    `master` is a URL of Spark (`local[2]`, `spark://HOST:PORT`, `yarn`) or of Spark Connect
+    (`sc://HOST:PORT`); None means the existing session, that of spark-submit, or all cores of this machine.
+    `input_bytes` is the approximate input size. Raises `SparkError` if Java or the master is missing, a
+    version does not fit, or the existing session has another master.
     """
     running = _running(master)
     if running is not None:
@@ -66,7 +66,8 @@ def spark_session(master: str | None = None, *, input_bytes: int = 0) -> SparkSe
 def check_spark(master: str | None = None) -> None:
     """Raise what `spark_session` raises, before work whose result Spark is to read.
 
-    What only the start of Spark shows, such as an old Java, is not checked. Cost: as `check_before_start`.
+    Faults that appear only when Spark starts, such as an old Java, are not detected. Cost: as
+    `check_before_start`.
     """
     if _running(master) is None:
         from pyspark import __version__ as version
@@ -75,7 +76,6 @@ def check_spark(master: str | None = None) -> None:
 
 
 def _place(master: str | None) -> str:
-    """Where a new session is to be."""
     remote = os.environ.get("SPARK_REMOTE", "")
     return master or (remote if remote.startswith("sc://") else LOCAL)
 
@@ -108,19 +108,19 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def parallel_tasks(session: SparkSession) -> int:
-    """How many tasks the session runs at a time; a guess for Spark Connect, which does not say."""
+    """A guess for Spark Connect, which does not report it."""
     return _REMOTE_CORES if is_remote(session) else session.sparkContext.defaultParallelism
 
 
 def heap_mb(input_bytes: int, memory_bytes: int) -> int:
-    """The limit of the driver's heap: what Spark takes by itself for small input, else a quarter of the
-    memory, within bounds. Spark spills what does not fit."""
+    """The limit of the driver's heap: Spark's default for small input, else a quarter of the memory, within
+    bounds.
+    """
     least, most = _HEAP_MB
     return least if input_bytes < LARGE_BYTES else max(least, min(most, memory_bytes // 4 >> 20))
 
 
 def settings(master: str, input_bytes: int) -> dict[str, str]:
-    """The settings of a session that is started for an input of this size."""
     chosen = _QUIET | {"spark.driver.memory": f"{heap_mb(input_bytes, _memory_bytes())}m"}
     if master.startswith("local") and not master.startswith("local-cluster"):
         chosen["spark.driver.bindAddress"] = "127.0.0.1"
@@ -164,7 +164,7 @@ def _started(master: str, input_bytes: int) -> SparkSession:
 
 
 def _await_executor(session: SparkSession, master: str, version: str) -> None:
-    """Wait for the first executor: without one, Spark would wait for ever and print nothing."""
+    """Without an executor Spark would wait for ever and print nothing."""
     context = session.sparkContext
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         return
@@ -204,8 +204,9 @@ def _connected(remote: str) -> SparkSession:
 
 @contextmanager
 def _stderr_to_file() -> Iterator[IO[str]]:
-    """Redirects stderr of this process, and of the processes it starts meanwhile, to a file: Java and Spark
-    print long banners, and a failure is raised as an exception as well."""
+    """Redirects stderr of this process and its children to a file: Java and Spark print long banners, and a
+    failure also raises an exception.
+    """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
         sys.stderr.flush()
         original = os.dup(2)
@@ -218,16 +219,16 @@ def _stderr_to_file() -> Iterator[IO[str]]:
 
 
 SMALL_ROWS = 1_000_000
-"""Up to so many rows the overhead of tasks and of planning again is more than the work."""
+"""Up to this number, the overhead of tasks and of adaptive planning exceeds the work."""
 _ROWS_PER_TASK = 500_000
 
 
 def query_settings(rows: int, cores: int) -> dict[str, str]:
-    """The query_settings for a query over so many rows of traces.
+    """Settings for a query over this number of rows of traces.
 
-    Adaptive execution joins small partitions, splits those of a join that are far larger than the others
-    (of a subscription with most of the deliveries), and broadcasts tables that turn out small. Planned
-    broadcasts are off: they go by the size of files, and a trace takes a few bytes of file per row.
+    Adaptive execution joins small partitions, splits skewed ones of a join (a subscription with most of the
+    deliveries), and broadcasts tables that turn out small. Planned broadcasts are off: they go by the size of
+    files, and a trace takes a few bytes of file per row.
     """
     unplanned = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
     if rows <= SMALL_ROWS:
@@ -248,7 +249,7 @@ def query_settings(rows: int, cores: int) -> dict[str, str]:
 
 @contextmanager
 def sized(session: SparkSession, traces: Traces) -> Iterator[None]:
-    """The query_settings for the size of these traces, in a block."""
+    """Applies the `query_settings` for the size of these traces in the block."""
     rows = sum(traces.rows(table) for table in TABLES)
     chosen = query_settings(rows, parallel_tasks(session))
     before = {name: session.conf.get(name, None) for name in chosen}
@@ -266,7 +267,7 @@ def sized(session: SparkSession, traces: Traces) -> Iterator[None]:
 
 _CONNECT_S = 5.0
 _CONNECT_PORT = 15_002
-"""Of Spark Connect, by default."""
+"""The default port of Spark Connect."""
 _REMOTE = "sc://HOST:PORT"
 _FORM = re.compile(r"local(\[([1-9]\d*|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|[a-z0-9]+://.+")
 _RUN_S = 20.0
@@ -277,16 +278,16 @@ class SparkError(CoveyError, ValueError):
 
 
 def check_form(master: str) -> None:
-    """Raise `SparkError` for what names no master."""
+    """Raise `SparkError` unless `master` has the form of a master."""
     if not _FORM.fullmatch(master):
         raise SparkError(f"master is {master!r}: expected local[CORES], spark://HOST:PORT, yarn or {_REMOTE}")
 
 
 def check_before_start(master: str, spark_version: str) -> None:
-    """Raise `SparkError` for what would keep Spark from starting, or from starting workers, at `master`.
+    """Raise `SparkError` for what would prevent the start of Spark or of its workers at `master`.
 
-    Cost: one connection to the master of a cluster; on a local master one start of the interpreter in
-    PYSPARK_PYTHON, where that is another one than this.
+    Cost: a connection to the master of a cluster; locally a start of the interpreter in PYSPARK_PYTHON, if
+    that is another one.
     """
     if master.startswith("sc://"):
         host, _, port = master.removeprefix("sc://").partition("/")[0].partition(":")
@@ -346,7 +347,7 @@ def _check_python() -> None:
 
 
 def _check_answers(master: str, places: Sequence[str], form: str) -> None:
-    """`SparkError` unless one of the places, HOST:PORT, accepts a connection."""
+    """`SparkError` unless one of `places`, HOST:PORT, accepts a connection."""
     reasons = []
     for place in places:
         host, _, port = place.rpartition(":")
@@ -379,7 +380,6 @@ def explained() -> Iterator[None]:
 
 
 def start_failure(master: str, error: str, stderr: str, spark_version: str) -> str:
-    """Why Spark does not start, from the exception and from stderr."""
     if re.search(r"UnsupportedClassVersionError|Unable to locate a Java Runtime", stderr):
         return no_fitting_java(java())
     everything = f"{stderr}\n{error}"

@@ -1,13 +1,8 @@
-"""Spark's jobs while they run: their tasks, from Spark's own status, and Ctrl-C, which cancels them.
+"""Progress of Spark's jobs, from Spark's status, and their cancellation by Ctrl-C.
 
-An exception in the middle of a call of Java breaks the connection, leaves the job running, and py4j logs a
-traceback. So the signal cancels from a thread of its own; the call then fails, and Java has cleaned up.
-
-    with watched(spark, shown(progress, "latencies")):
-        table.collect()
-
-Spark plans a query's later stages as it goes, so the number of tasks grows. The share never decreases, and
-leaves room for a further stage.
+An exception in the middle of a call of Java breaks the connection and leaves the job running. So the signal
+cancels from its own thread; the call then fails, and Java has cleaned up. The number of tasks grows, since
+Spark plans later stages as it goes.
 """
 
 from __future__ import annotations
@@ -34,10 +29,10 @@ _PAUSE_S = 0.2
 
 @contextmanager
 def interruptible(cancel: Callable[[], Any]) -> Iterator[None]:
-    """On SIGINT in the block, call `cancel` on a thread again and again until the block ends, and then raise
-    `KeyboardInterrupt` in place of what the block raises. A second SIGINT raises it at once.
+    """On SIGINT, call `cancel` repeatedly on a thread until the block ends, then raise `KeyboardInterrupt` in
+    place of the block's exception. A second SIGINT raises it at once.
 
-    Threads other than the main one, which get no signals, and processes that ignore SIGINT are unaffected.
+    No effect in threads other than the main one and in processes that ignore SIGINT.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -74,7 +69,6 @@ def interruptible(cancel: Callable[[], Any]) -> Iterator[None]:
 
 
 def cancel_jobs(session: SparkSession) -> None:
-    """Cancel all jobs of a session, as pyspark's own handler of SIGINT does."""
     if type(session).__module__.startswith("pyspark.sql.connect"):
         session.interruptAll()
     else:
@@ -83,8 +77,9 @@ def cancel_jobs(session: SparkSession) -> None:
 
 @contextmanager
 def interruptible_launch() -> Iterator[None]:
-    """`interruptible` for the start of Java by pyspark, which else outlives this process where it is
-    interrupted before it has answered: it is terminated."""
+    """`interruptible` for pyspark's start of Java, which terminates it: otherwise Java would outlive this
+    process.
+    """
     from pyspark import java_gateway
 
     module: Any = java_gateway
@@ -118,8 +113,9 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Numbers of tasks and stages so far. A task that failed and is run again counts once as done, and in
-    `failed` as often as it failed."""
+    """Numbers of tasks and stages so far. A repeated task counts once in `done`, and once per failure in
+    `failed`.
+    """
 
     done: int = 0
     all: int = 0
@@ -133,8 +129,8 @@ class Tasks:
 
 @contextmanager
 def watched(session: SparkSession, on_tasks: Callable[[Tasks], None]) -> Iterator[None]:
-    """Call `on_tasks` now and then, on a thread of its own, with the tasks of the jobs that the calling
-    thread starts in the block, and once more when it ends.
+    """Call `on_tasks` on a thread with the tasks of the jobs that the calling thread starts in the block, and
+    once more when it ends.
 
     A session of Spark Connect reports on all its jobs. Cost: a call of the JVM per unfinished stage, three
     times a second.
@@ -170,8 +166,9 @@ def watched(session: SparkSession, on_tasks: Callable[[Tasks], None]) -> Iterato
 
 
 def shown(progress: Progress, step: str) -> Callable[[Tasks], None]:
-    """Reports tasks to `progress`: "STEP: stage 2 of 5, 30 of 80 tasks", and a share below 1 that never
-    decreases."""
+    """Reports "STEP: stage 2 of 5, 30 of 80 tasks" to `progress`, and a share below 1 that never
+    decreases.
+    """
     highest = 0.0
 
     def show(tasks: Tasks) -> None:
@@ -187,7 +184,7 @@ def shown(progress: Progress, step: str) -> Callable[[Tasks], None]:
 
 
 class _Jobs:
-    """The jobs of a group. Stages that are done are not asked about again."""
+    """The jobs of a group. Ended jobs are not queried again."""
 
     def __init__(self, context: SparkContext, group: str) -> None:
         self._tracker = context.statusTracker()
@@ -220,7 +217,6 @@ class _Jobs:
 
 @contextmanager
 def _watched_remotely(session: Any, on_tasks: Callable[[Tasks], None]) -> Iterator[None]:
-    """The same by the progress handlers of Spark Connect."""
     operations: dict[str, Tasks] = {}
 
     def handle(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:

@@ -1,16 +1,14 @@
-"""All metrics of runs, one plain dictionary per run: the input of tables, plots and reports. And the tables
-of traces as Spark reads them, and results as Parquet folders, for further questions.
+"""All metrics of runs, one plain dictionary per run, and results as Parquet folders:
 
-Two queries per call, however many runs: the filters of all traces, and all numbers of all runs.
+- latencies: run, publisher, sequence, client, subscription, published_ns, latency_ns
+- delays: run, client, subscription, version, changed_ns, delay_ns, publisher, sequence (of the answer)
+- missed: run, publisher, sequence, client, subscription
+- runs: a row per run, its metrics by their names in `flat`
+- brokers: run, broker, events, control_messages, busy_share
+- control: run, kind, messages
 
-    latencies   run, publisher, sequence, client, subscription, published_ns, latency_ns
-    delays      run, client, subscription, version, changed_ns, delay_ns, publisher, sequence (of the answer)
-    missed      run, publisher, sequence, client, subscription
-    runs        a row per run: its metrics by their names in `flat`
-    brokers     run, broker, events, control_messages, busy_share
-    control     run, kind, messages
-
-The results are of one call: one that fails or is interrupted while it writes removes all of them.
+A call runs two queries, however many runs. If it fails or is interrupted while writing, it removes all of its
+folders.
 """
 
 from __future__ import annotations
@@ -56,12 +54,12 @@ if TYPE_CHECKING:
     from covey.sim.trace.manifest import Manifest
 
 _GLOB = re.compile(r"[\\{}\[\]*?]")
-"""Characters that Spark takes for a pattern of paths."""
+"""Glob characters in Spark's paths."""
 _TYPES = {pa.int64(): "bigint", pa.bool_(): "boolean", pa.string(): "string"}
 
 
 def read_table(session: SparkSession, traces: Traces, name: str) -> DataFrame:
-    """All rows of a table, of all runs: the files that the manifests list, and no others."""
+    """The files that the manifests of all runs list, and no others."""
     schema, files = spark_schema(TABLES[name]), traces.files(name)
     if files:
         return session.read.schema(schema).parquet(*map(literal, files))
@@ -69,12 +67,12 @@ def read_table(session: SparkSession, traces: Traces, name: str) -> DataFrame:
 
 
 def literal(path: str) -> str:
-    """A path as `DataFrameReader` takes it, in which no character stands for others."""
+    """A path for `DataFrameReader`, with glob characters escaped."""
     return _GLOB.sub(r"\\\g<0>", path)
 
 
 def spark_schema(schema: pa.Schema) -> str:
-    """A schema as Spark reads it: words are strings."""
+    """The schema in Spark's form; dictionaries of words are strings."""
     types = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in schema]
     return ", ".join(f"`{name}` {_TYPES[kind]}" for name, kind in zip(schema.names, types, strict=True))
 
@@ -94,8 +92,9 @@ _TABLES = ("latencies", "delays", "missed", "runs", "brokers", "control")
 
 @contextmanager
 def whole(out: str | None) -> Iterator[None]:
-    """Removes the tables in the folder where the block, which writes them, fails; and the folder, if it is
-    new. What only Spark can reach stays."""
+    """If the block fails, removes the tables that it writes to the folder, and the folder if it is new.
+    Tables that only Spark can reach stay.
+    """
     places: list[Folder] = []
     with suppress(OSError, pa.ArrowException):
         folder = None if out is None else Folder.at(out)
@@ -113,7 +112,7 @@ def whole(out: str | None) -> Iterator[None]:
 def read_or_write(
     session: SparkSession, out: str | None, tables: Mapping[str, DataFrame]
 ) -> Mapping[str, DataFrame]:
-    """The tables; with a folder they are written to it and read from there, so each is computed once."""
+    """The tables; with `out` written there and read back, so that each is computed once."""
     if out is None:
         return tables
     written = {}
@@ -125,7 +124,7 @@ def read_or_write(
 
 
 def write_summaries(session: SparkSession, out: str, summaries: Sequence[Mapping[str, Any]]) -> None:
-    """Write what `summarise` returns as the tables of runs, brokers and control messages."""
+    """Write the tables `runs`, `brokers` and `control` from the results of `summarise`."""
     brokers = [
         {c.RUN: summary["run"], c.BROKER: name} | load
         for summary in summaries
@@ -163,7 +162,7 @@ _CONTROL = ("control_messages", "control_between_brokers", "control_busiest_link
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _FILTERS_SHARE = 0.1
 _ROW_BYTES = 32
-"""Of a row in Spark; compressed it may take 5."""
+"""Size of a row in Spark; compressed it may take 5."""
 
 Numbers = Mapping[str, int]
 
@@ -187,10 +186,9 @@ def summarise(
     control_messages, busy_share; busiest_share. A value that a trace cannot give is None: `missed` of an
     incomplete run, a percentile of no values. `docs/metrics.md` defines each.
 
-    `spark` is a session to use, such as that of a notebook; without one it is that of this process, or one
-    that is started at `master`. Percentiles are approximate unless `exact`. `out` names a folder, or a URI
-    that Spark can write, for the results as tables. Raises `TracesError` if there is no readable trace,
-    `SparkError` if Spark does not start.
+    The session is `spark`, else that of this process, else one started at `master`. Percentiles are
+    approximate unless `exact`. `out` is a folder, or a URI that Spark can write, for the results as tables.
+    Raises `TracesError` if there is no readable trace, `SparkError` if Spark does not start.
     """
     traces = paths if isinstance(paths, Traces) else find_traces(paths)
     progress("starting Spark", 0.0)
@@ -282,8 +280,6 @@ def _count(table: DataFrame, metric: str, number: Column | None = None) -> DataF
 
 
 class _Run:
-    """The numbers of one run, and those with a key."""
-
     def __init__(self, rows: list[tuple[str, str | None, int]]) -> None:
         self.numbers: dict[str, int] = {}
         self.keyed: dict[str, dict[str, int]] = defaultdict(dict)
@@ -296,15 +292,13 @@ class _Run:
                 self.numbers[metric] = max(value, self.numbers.get(metric, value))
 
     def duration_ns(self, phases: Mapping[str, int]) -> int | None:
-        """The measured time: from `running` to `resting`, or to the last row; of a run without phases from
-        the first row."""
+        """From `running` to `resting` or the last row; without phases from the first row."""
         begin = phases.get(c.RUNNING, self.numbers.get("first_ns"))
         end = phases.get(c.RESTING, self.numbers.get("last_ns", begin))
         return None if begin is None or end is None else end - begin
 
 
 def _summary(name: str, manifest: Manifest, run: _Run) -> dict[str, Any]:
-    """The dictionary of one run."""
     numbers = run.numbers
     duration_ns = run.duration_ns(manifest.phases)
     duration_s = None if duration_ns is None else duration_ns / _NS_PER_S

@@ -1,8 +1,7 @@
-"""The colour, marker and dash of each name in every figure: of systems, engines and strategies.
+"""The colour, marker and dash of each name, the same in every figure.
 
-A known name always has the same ones. The three families of routing systems differ in hue, and within a
-family dark and solid is parametric, light and dashed re-subscription. Colours are those of Okabe and Ito, and
-shades of them, which colour-blind readers can tell apart; markers and dashes differ as well.
+The three families of routing systems differ in hue; within a family dark and solid is parametric, light and
+dashed re-subscription. Colours are those of Okabe and Ito and shades of them, for colour-blind readers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from zlib import crc32
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a series is drawn: `colour` as #rrggbb, `marker` and `dash` by their names in Bokeh."""
+    """`colour` is #rrggbb, `marker` and `dash` are Bokeh's names."""
 
     colour: str
     marker: str = "circle"
@@ -91,11 +90,11 @@ KNOWN = {
 
 
 def styles(names: Iterable[str], looks: Mapping[str, str] | None = None) -> dict[str, Style]:
-    """The style of each name of a page; `looks` are names with the known name whose style they have.
+    """The style of each name of a page; `looks` maps names to the known name whose style they have.
 
     A name that begins with a known one, such as `counting S_s=4`, or has one among its parts between commas,
-    such as `chain, siena-parametric`, has its colour, and a marker and dash of its own. The style of any
-    other name follows from its letters, and is the next free one where that is taken on this page.
+    such as `chain, siena-parametric`, has its colour, and its own marker and dash. The style of any other
+    name follows from its letters, and is the next free one where another name of the page has that.
     """
     distinct = list(dict.fromkeys(names))
     as_known = looks or {}

@@ -1,6 +1,5 @@
-"""What a page consists of, as plain values: sections with text, figures, tables and numbers, and their
-origin. A figure shows curves over a number, or bars by name; pages draw it with Bokeh (`interactive.py`),
-documents with matplotlib (`png.py`).
+"""The content of a page as plain values. Pages draw figures with Bokeh (`interactive.py`), documents with
+matplotlib (`png.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ Value = float | tuple[float, float, float] | None
 """A number, or (number, low, high) with the ends of its interval; None if it was not measured."""
 
 Mark = tuple[float, float, float | None, float | None]
-"""What is drawn: the place on the first axis, the value, and the ends of its interval if it has one."""
+"""(place on the first axis, value, low, high); no interval if both are None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Points per series, in any order, joined by lines, on linear or logarithmic axes."""
+    """Points per series, in any order, joined by lines."""
 
     x_label: str
     y_label: str
@@ -42,7 +41,7 @@ class Curves:
 
     @property
     def styled(self) -> list[str]:
-        """The names that have a style of their own in this figure."""
+        """The names that have a style in this figure."""
         return list(self.series)
 
     def marks(self, name: str) -> list[Mark]:
@@ -64,16 +63,16 @@ class Curves:
         return ["series", self.x_label, self.y_label, "low", "high"], rows
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values: the fields, with a list of lists per series."""
+        """The fields as plain values, with a list of lists per series."""
         series = {name: [list(point) for point in points] for name, points in self.series.items()}
         return asdict(self) | {"series": series}
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A value per group and series: bars side by side or, with `dots`, dots in one line per group, which suit
-    values that differ by orders of magnitude (`log`). `by_group` gives a single series the colours of its
-    groups."""
+    """A value per group and series: bars or, with `dots`, dots in one line per group, for values that differ
+    by orders of magnitude (`log`). `by_group` gives a single series the colours of its groups.
+    """
 
     value_label: str
     groups: Sequence[str]
@@ -88,12 +87,12 @@ class Bars:
 
     @property
     def styled(self) -> list[str]:
-        """The names that have a style of their own in this figure."""
         return list(self.groups if self.by_group else self.series)
 
     def marks(self, name: str) -> list[Mark]:
-        """The values of a series with the places of their groups, without those that are unknown or have no
-        place on a logarithmic axis."""
+        """Without values that are unknown or have no place on a logarithmic axis. A group's place is its
+        index.
+        """
         marks: list[Mark] = []
         for place, value in enumerate(self.series[name]):
             each, low, high = value if isinstance(value, tuple) else (value, None, None)
@@ -102,7 +101,6 @@ class Bars:
         return marks
 
     def rows(self) -> tuple[list[str], list[list[Any]]]:
-        """Columns and rows of the figure's data, one row per value."""
         rows = [
             [name, group, *(value if isinstance(value, tuple) else (value, None, None))]
             for name, values in self.series.items()
@@ -111,7 +109,7 @@ class Bars:
         return ["series", "group", self.value_label, "low", "high"], rows
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values: the fields, where a value is a number, a list of three, or None."""
+        """The fields as plain values, where a value is a number, a list of three, or None."""
         series = {
             name: [list(value) if isinstance(value, tuple) else value for value in values]
             for name, values in self.series.items()
@@ -123,12 +121,14 @@ Plot = Curves | Bars
 
 
 def _reach(low: float | None, value: float, log: bool) -> float | None:
-    """The end of a whisker: on a logarithmic axis, one of an interval that reaches zero has a decade."""
+    """The low end of a whisker: on a logarithmic axis a decade below the value if the interval reaches
+    zero.
+    """
     return value / 10 if log and low is not None and low <= 0 else low
 
 
 def coinciding(plot: Plot) -> list[tuple[str, str]]:
-    """Pairs of series of which one hides the other: equal within 1 % at the same places, two at least."""
+    """Pairs of series that hide each other: equal within 1 % at the same places, two at least."""
     marks = {name: {mark[0]: mark[1] for mark in plot.marks(name)} for name in plot.series}
     names = [name for name, values in marks.items() if len(values) > 1]
     return [
@@ -141,7 +141,7 @@ def coinciding(plot: Plot) -> list[tuple[str, str]]:
 
 
 def widths(plot: Curves) -> dict[str, float]:
-    """The line width of each series: of two that coincide, the one drawn first is the wider one."""
+    """Of two series that coincide, the one drawn first is wider."""
     width = dict.fromkeys(plot.series, 2.0)
     for first, second in reversed(coinciding(plot)):
         width[first] = max(width[first], width[second] + 3.0)
@@ -178,14 +178,16 @@ _T = (
 """Quantiles of Student's distribution for 1 to 30 degrees of freedom, 2.5 % on either side."""
 _NORMAL = 1.96
 ESTIMATED = 3
-"""Measurements from which on the interval is one of Student's distribution: of two it reaches six times
-their distance to either side, which says nothing."""
+"""The least number of measurements for an interval: that of two reaches six times their distance to either
+side.
+"""
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """(mean, low, high) of independent measurements that cannot be negative: the 95 % interval of the mean by
-    Student's distribution, cut at zero; of fewer than `ESTIMATED`, the least and the greatest. Raises
-    `ValueError` without values."""
+    """(mean, low, high) of independent measurements that cannot be negative: the 95 % interval by Student's
+    distribution, cut at zero; of fewer than `ESTIMATED`, the least and the greatest. Raises `ValueError` if
+    empty.
+    """
     if not values:
         raise ValueError("no values: expected at least one")
     mean = fmean(values)
@@ -197,19 +199,19 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def command_line() -> str:
-    """The command that runs, as it was typed."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def now() -> str:
-    """The time in UTC, to the minute."""
+    """In UTC, to the minute."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`size` in words, such as "quick" or "12 runs"; `parameters` are the fields of the scenario that all
-    runs share."""
+    """`size` is in words, such as "quick" or "12 runs"; `parameters` are the fields that the scenarios of all
+    runs share.
+    """
 
     size: str
     seeds: Sequence[int]
@@ -246,8 +248,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows; `number` formats the cells, and columns with numbers are right-aligned. The first
-    column names the row. Columns with the same value in all rows become a sentence (`tables.compact`)."""
+    """`number` formats the cells. The first column names the row. Columns with the same value in all rows
+    become a sentence (`compact`).
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -256,7 +259,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report. Each entry of `text` is a paragraph; text in backticks is set as code."""
+    """Each entry of `text` is a paragraph; text in backticks is set as code."""
 
     title: str
     text: Sequence[str] = ()
@@ -267,9 +270,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole page. `conclusion` are three to five sentences, computed from the data, that stand first;
-    `tiles` the main numbers; `notes` remarks on the measurement; `definitions` terms with their meanings.
-    `looks` are names of series with the known name whose style they have (`colours.py`)."""
+    """A whole page. `conclusion` has three to five sentences, computed from the data; `definitions` are
+    (term, meaning); `looks` maps names of series to the known name whose style they have (`colours.py`).
+    """
 
     title: str
     conclusion: Sequence[str]
@@ -284,10 +287,8 @@ class Report:
 def compact(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], names: int = 1
 ) -> tuple[list[str], list[list[Any]], str]:
-    """Columns and rows of the first columns, which name the rows, and of those whose values differ; and a
-    sentence on the others.
-
-    A table of one row stays as it is.
+    """The columns and rows without the columns whose values are all the same, and a sentence on these. The
+    first `names` columns stay. A table of one row is unchanged.
     """
     if len(rows) < 2:
         return list(columns), [list(row) for row in rows], ""

@@ -1,7 +1,4 @@
-"""A report as one HTML file: style, BokehJS, figures and their data inline; nothing is loaded from elsewhere.
-
-The conclusion stands first, then the main numbers, where they come from, the sections and the definitions.
-"""
+"""A report as one HTML file, with style, BokehJS, figures and data inline."""
 
 from __future__ import annotations
 
@@ -33,12 +30,12 @@ from covey.sim.reports.content import (
 from covey.sim.reports.interactive import scripts_and_places
 
 _FOLDED, _SHOWN = 30, 500
-"""Rows from which on a table is folded, and rows that a table has at most."""
+"""Rows from which a table is folded, and the most rows of a table."""
 _TONES = {None: "", True: " good", False: " bad"}
 
 
 def write_report(path: str | Path, report: Report) -> None:
-    """Write a report as one HTML file. Raises `CoveyError` if that fails, or if Bokeh is missing."""
+    """Raises `CoveyError` if the file cannot be written or Bokeh is missing."""
     page = html(report)
     try:
         Path(path).write_text(page, encoding="utf-8")
@@ -47,7 +44,7 @@ def write_report(path: str | Path, report: Report) -> None:
 
 
 def html(report: Report) -> str:
-    """The document. Raises `CoveyError` if Bokeh is missing."""
+    """Raises `CoveyError` if Bokeh is missing."""
     figures = [figure for section in report.sections for figure in section.figures]
     plots = [figure.plot for figure in figures if not figure.plot.empty]
     look = styles((name for plot in plots for name in plot.styled), report.looks)

@@ -1,7 +1,4 @@
-"""Figures in pages, drawn by Bokeh: values under the pointer, zoom, a legend whose clicks hide series.
-
-BokehJS and the figures' data are part of the page, which loads nothing from elsewhere.
-"""
+"""Figures in pages, drawn by Bokeh, with hover values, zoom, and a legend whose clicks hide series."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ if TYPE_CHECKING:
 
 _HEIGHT, _LEGEND_ROW, _BAR_ROW = 320, 27, 17
 _SHORT = 20
-"""Characters of a name of which two fit side by side below a figure on a phone."""
+"""Names up to this length fit side by side below a figure on a phone."""
 _GROUP = 22
-"""Characters in a line of a group's name beside bars."""
+"""Characters per line of a group's name beside bars."""
 _TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
 
 Drawn = list[Any]
@@ -30,9 +27,8 @@ Drawn = list[Any]
 
 
 def scripts_and_places(plots: Sequence[tuple[Plot, Mapping[str, Style]]]) -> tuple[str, str, list[str]]:
-    """BokehJS, the script that draws all plots, and the element of each to place in the page.
-
-    Raises `CoveyError` if Bokeh is missing.
+    """BokehJS, the script that draws all plots, and the element of each to place in the page. Raises
+    `CoveyError` if Bokeh is missing.
     """
     need("a page with figures", "bokeh.embed")
     from bokeh.document import Document
@@ -154,7 +150,6 @@ def _bars(plot: Bars, style: Mapping[str, Style]) -> figure:
 
 
 def _source(name: str, at: Sequence[str], marks: Sequence[Mark], **columns: list[Any]) -> Any:
-    """The coordinates of a series, and the texts that the pointer shows."""
     from bokeh.models import ColumnDataSource
 
     interval = ["" if low is None else f"{number(low)} to {number(high)}" for *_, low, high in marks]

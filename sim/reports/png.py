@@ -31,8 +31,7 @@ _DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "dotdash": "-."}
 
 
 def png(plot: Plot, style: Mapping[str, Style] | None = None) -> bytes:
-    """A plot as PNG; `style` by series, by default that of `styles`. Raises `CoveyError` if matplotlib is
-    missing."""
+    """`style` is by series, by default from `styles`. Raises `CoveyError` if matplotlib is missing."""
     style = style or styles(plot.styled)
     return _curves(plot, style) if isinstance(plot, Curves) else _bars(plot, style)
 
@@ -64,7 +63,7 @@ def _curves(plot: Curves, style: Mapping[str, Style]) -> bytes:
 
 
 def _bars(plot: Bars, style: Mapping[str, Style]) -> bytes:
-    """Dots are in horizontal lines, as bars are where group names are long."""
+    """Horizontal for dots and where group names are long."""
     groups, count = plot.groups, len(plot.series)
     horizontal = plot.dots or sum(len(group) for group in groups) > _ACROSS
     height = max(_SIZE[1], 0.8 + 0.22 * len(groups) * count) if horizontal else _SIZE[1]
