@@ -1,12 +1,9 @@
-"""A load: which publishers and subscribers there are, their brokers, events, subscriptions and updates.
+"""The loads of Jayaram et al.: algorithmic trading (AT, section 5.5), with thresholds on prices of many event
+types, and highway traffic management (HTM, section 5.4), whose vehicles drive along their road from broker to
+broker.
 
-Those of Jayaram et al.: algorithmic trading (AT, section 5.5), with thresholds on prices of many event types,
-and highway traffic management (HTM, section 5.4).
-
-35 % of the thresholds are `<=`, 33 % `>=` and 32 % `==`; publishers are at exchanges, subscribers at firms.
-
-Every broker has sensors. Vehicles ask for the traffic around them and drive along their road from broker to
-broker; of their predicates 40 % are `>=`, 40 % `<=` and 20 % `==`.
+In AT 35 % of the thresholds are `<=`, 33 % `>=` and 32 % `==`; in HTM 40 % of the predicates are `>=`, 40 %
+`<=` and 20 % `==`.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ class LoadError(CoveyError, ValueError):
 
 @dataclass(slots=True)
 class SubscriberState:
-    """The one subscription of a subscriber: filter, current values, and the broker that it belongs at."""
+    """The one subscription of a subscriber; `broker` is where it belongs now."""
 
     filter: Filter
     values: dict[str, Any]
@@ -40,25 +37,25 @@ class SubscriberState:
 class Load(ABC):
     """Draws everything from one generator, so that the same seed gives the same load.
 
-    Events may be drawn from another: where publishers wait, when events are drawn depends on the system, and
-    all other draws must not.
+    Only events may be drawn from another one, since with a window the time at which they are drawn depends on
+    the system.
     """
 
     @abstractmethod
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
-        """A publisher's broker and the types that it advertises."""
+        """The publisher's broker and the types that it advertises."""
 
     @abstractmethod
     def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
-        """Events of one type from a publisher, drawn from `draw` if that is given."""
+        """Events of one type from a publisher, drawn from `draw` if given."""
 
     @abstractmethod
     def subscriber(self, number: int) -> SubscriberState:
-        """A subscriber's initial state."""
+        """The subscriber's initial state."""
 
     @abstractmethod
     def next_values(self, number: int, subscriber: SubscriberState) -> tuple[dict[str, Any], str]:
-        """A subscriber's next values, and the broker that it belongs at then."""
+        """The subscriber's next values and its broker from then on."""
 
 
 _PRICES = 100
@@ -104,8 +101,8 @@ class TradingLoad(Load):
 
 
 class MarketLoad(TradingLoad):
-    """AT for a system without event types, such as Siena: the commodity is an attribute, and one poset holds
-    all filters. It draws the same events and values as `TradingLoad`."""
+    """AT for a system without event types, such as Siena: the commodity is an attribute. Draws the same
+    events and values as `TradingLoad`."""
 
     TRADE = EventType("Trade", {"commodity": "string", "price": "int64", "volume": "int64"})
 
@@ -163,7 +160,6 @@ class HighwayLoad(Load):
         return self._topology.brokers[number % len(self._topology.brokers)]
 
     def _place_near(self, broker: str) -> tuple[float, float]:
-        """A random place on the broker's stretch of road."""
         x, y = self._topology.positions[broker]
         offset = self._random.uniform(-80.0, 80.0)
         return (x + offset, y) if self._topology.roles[broker].startswith("west") else (x, y + offset)

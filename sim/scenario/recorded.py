@@ -1,17 +1,4 @@
-"""Loads of recorded data: loop detectors of highways, and daily quotes.
-
-Loop detectors of highways as a load, from two CSV files: speeds, and the places of the detectors.
-
-The file of speeds has a column per detector and a row per moment. The overlay is the shortest tree over the
-detectors, with a broker at each; vehicles drive along its edges.
-
-12,154 daily quotes of AAPL, FB, GOOG, IBM and MSFT, 2000 to 2013, from the package `bokeh-sampledata`.
-
-They become one Arrow batch ordered by (date, firm), and no two quotes share both. Reading them needs nothing
-else from 2026.1 on, so `pip install --no-deps bokeh-sampledata` is enough; earlier releases import pandas.
-
-Daily quotes of five firms as a load: traders move their thresholds around the last published price.
-"""
+"""Loads of recorded data: loop detectors of highways, and daily quotes of five firms."""
 
 from __future__ import annotations
 
@@ -45,7 +32,11 @@ def detector_topology(sensors: str | Path, *, delay_ms: float) -> Topology:
 
 
 class DetectorLoad(Load):
-    """Vehicles ask for slow traffic around them. Places are in metres, speeds in the unit of the file."""
+    """Vehicles want slow traffic around them, and drive along the links of the overlay.
+
+    `speeds` is a CSV file with a column per detector and a row per moment. Places are in metres, speeds in
+    the file's unit.
+    """
 
     SPEED = EventType("Speed", {"detector": "string", "x": "float64", "y": "float64", "speed": "float64"})
     SLOW = parse(
@@ -73,7 +64,7 @@ class DetectorLoad(Load):
         self._speeds = _read_speeds(speeds, topology.brokers)
         self._next = [0] * publishers
         self._positions: dict[int, tuple[str, str, float]] = {}
-        """By vehicle: the ends of its road, and the part of the road behind it, 0 to 1."""
+        """By vehicle, the ends of its road and the share of it already driven, 0 to 1."""
 
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         return self._detectors[number], [self.SPEED]
@@ -115,7 +106,7 @@ class DetectorLoad(Load):
 
 
 def _read_speeds(path: str | Path, detectors: tuple[str, ...]) -> dict[str, list[float | None]]:
-    """The speeds of each detector in order; None is a gap."""
+    """By detector; None is a gap."""
     try:
         table = pcsv.read_csv(str(path))
     except (OSError, pa.ArrowInvalid) as error:
@@ -152,9 +143,11 @@ FIRMS = ("AAPL", "FB", "GOOG", "IBM", "MSFT")
 
 
 def load_quotes() -> pa.RecordBatch:
-    """All quotes, ordered by (date, firm), with the schema of `QUOTE`.
+    """12,154 daily quotes, 2000 to 2013, from `bokeh-sampledata`, by (date, firm), unique, with the schema of
+    `QUOTE`.
 
-    Raises `CoveyError` naming the package to install if it is missing.
+    From 2026.1 on `pip install --no-deps bokeh-sampledata` is enough; earlier releases import pandas. Raises
+    `CoveyError` if the package is missing.
     """
     need("a replay of quotes", "bokeh_sampledata.stocks")
     from bokeh_sampledata import stocks
@@ -173,7 +166,8 @@ def load_quotes() -> pa.RecordBatch:
 
 
 class QuotesLoad(Load):
-    """Publishers share the firms; each replays its firms' days in order and starts again after the last."""
+    """Publishers share the firms and replay their days in order, again and again. Traders move thresholds
+    around the last published price."""
 
     FILTERS = tuple(parse(f"firm == $firm and price {sign} $limit", QUOTE) for sign in ("<=", ">="))
 

@@ -1,16 +1,8 @@
-"""A scenario: an overlay, a load and faults, as a flat file or options; what holds of its single fields; and
-the systems that Jayaram et al. compare (section 5.1), and Covey's own, as options of a scenario.
+"""A scenario: an overlay, a load and faults, as a flat YAML file or options; and the systems that Jayaram et
+al. compare (section 5.1), and Covey's own, as options of a scenario.
 
-The defaults are the AT benchmark of Jayaram et al., section 5.5: 20 brokers in a hierarchy, 5 publishers,
-150 subscribers, 200 event types, and 10 ms per link.
-
-A field has no effect with some values of others, names a file, or is one that real brokers cannot have. A
-field without a row always has an effect, and has its default over real brokers.
-
-Scenario files: YAML, flat, of the fields that differ.
-
-They differ in the matcher (the poset itself, or an engine), in the poset, and in how a subscription changes.
-All else is the same, so differences between systems are those of the algorithms.
+The defaults are the AT benchmark of Jayaram et al., section 5.5. Systems differ only in the matcher (the
+poset itself or an engine), the poset, and how a subscription changes.
 """
 
 from __future__ import annotations
@@ -39,21 +31,18 @@ class ScenarioError(CoveyError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Rates are per second of virtual time; `event_rate` is a publisher's, `update_rate` a subscriber's.
+    """Rates are per second of virtual time; `event_rate` is per publisher, `update_rate` per subscriber.
+    `updates` are "random", a Poisson process, or "even", one at a random moment of each interval. `pace` is
+    "timed", or "orderly": each step takes effect everywhere before the next. The measurement begins after
+    `warm_up_s` and lasts `duration_s`. With a `window` a publisher has at most that many events under way,
+    and `event_rate` is its highest rate (`runs/simulated.py`); 0 is the open loop.
 
-    `updates` come at "random", a Poisson process, or "even", one at a random moment of each interval.
-    `pace` is "timed", or "orderly": each step takes effect everywhere before the next. The first `warm_up_s`
-    are not part of the measurement, which lasts `duration_s`. With a `window` a publisher has at most so many
-    events under way and `event_rate` is its highest rate (`runs/simulated.py`); 0 is the open loop, in
-    which nothing slows a publisher down.
-
-    `topology` is a kind of `covey topology make`, "" for that of the load. `crashes` and `partitions`
-    happen at random times. `engine` is a matching engine, or "poset" to match by walking the poset, which
-    is then Siena's "diagram". `cpu` is "free", "measured" or a calibration file; times are
-    multiplied by `cpu_scale`, which replaces rates that are too high to simulate. `service` is the order in
-    which a broker takes the messages that wait for it (`simulator/cores.py`); `merge` says whether
-    updates that wait for a link replace each other. `speeds` and `sensors` are the CSV files of the load
-    "detectors", and determine its brokers.
+    `topology` is a kind of `covey topology make`, "" for the load's own. `crashes` and `partitions` happen at
+    random times. `engine` is a matching engine, or "poset" to match by walking the poset, then Siena's
+    "diagram". `cpu` is "free", "measured" or a calibration file; its times are multiplied by `cpu_scale`,
+    instead of rates that are too high to simulate. `service` is the order in which a broker takes pending
+    messages (`simulator/cores.py`); with `merge` later updates replace those that wait for a link. The CSV
+    files `speeds` and `sensors` of the load "detectors" determine its brokers.
     """
 
     name: str = "scenario"
@@ -142,7 +131,6 @@ class Scenario:
         return self.routing == "static" and self.resubscribe == "unsubscribe-first"
 
     def having(self, **changes: Any) -> Scenario:
-        """This scenario with some fields changed."""
         return replace(self, **changes)
 
 
@@ -166,8 +154,8 @@ def _brokers(scenario: Scenario) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """`real` are the values that real brokers can have, None for any. A `file` is a path, unless it is empty
-    or one of `words`."""
+    """`real` are the values that real brokers support, None for any. A `file` is a path unless it is empty or
+    in `words`."""
 
     without: Without = lambda scenario: ""
     real: tuple[Any, ...] | None = None
@@ -211,7 +199,7 @@ def _rule(field: str, default: Any) -> FieldRule:
 
 
 def without_effect(scenario: Scenario, names: Iterable[str]) -> dict[str, str]:
-    """Those of the fields that have no effect in this scenario, and why."""
+    """The fields among `names` that have no effect in this scenario, and why."""
     reasons = {name: _RULES[name].without(scenario) for name in names if name in _RULES}
     return {name: reason for name, reason in reasons.items() if reason}
 
@@ -224,7 +212,8 @@ def effective(scenario: Scenario) -> Scenario:
 
 
 def beyond_real(scenario: Scenario) -> str:
-    """The first field that real brokers cannot have, as "loss is 0.1: expected 0.0"; "" if there is none."""
+    """The first field that real brokers do not support, as "loss is 0.1: expected 0.0"; "" if there is
+    none."""
     for field in fields(scenario):
         value, real = getattr(scenario, field.name), _rule(field.name, field.default).real
         if real is not None and value not in real:
@@ -233,7 +222,7 @@ def beyond_real(scenario: Scenario) -> str:
 
 
 def inputs_of(scenario: Scenario) -> dict[str, str]:
-    """The SHA-256 of the files that fields name, by field; "" for one that cannot be read."""
+    """By field, the SHA-256 of the file that it names; "" if the file cannot be read."""
     hashes = {}
     for name, rule in _RULES.items():
         value = getattr(scenario, name)
@@ -246,7 +235,7 @@ def inputs_of(scenario: Scenario) -> dict[str, str]:
 
 
 def with_paths(values: Mapping[str, Any], folder: str | Path) -> dict[str, Any]:
-    """The values of fields with the paths among them absolute: relative ones are relative to `folder`."""
+    """The values with absolute paths; relative ones are relative to `folder`."""
 
     def resolved(name: str, value: Any) -> Any:
         rule = _RULES.get(name)
@@ -258,7 +247,7 @@ def with_paths(values: Mapping[str, Any], folder: str | Path) -> dict[str, Any]:
 
 
 def check_fields(names: Iterable[object]) -> None:
-    """`ScenarioError` for the first name that is no field of a scenario."""
+    """Raise `ScenarioError` for the first name that is not a field of a scenario."""
     known = [field.name for field in fields(Scenario)]
     for name in names:
         if name not in known:
@@ -266,10 +255,8 @@ def check_fields(names: Iterable[object]) -> None:
 
 
 def load_scenario(path: str | Path, base: Scenario | None = None) -> Scenario:
-    """Read a scenario file (YAML) over the fields of `base`, or the defaults. Paths in it are relative to it.
-
-    Raises `ScenarioError`, which names the file.
-    """
+    """Read a scenario file over the fields of `base`, or the defaults. Its paths are relative to it. Raises
+    `ScenarioError`, which names the file."""
     document = read_document(path, ScenarioError)
     if not isinstance(document, dict):
         raise ScenarioError(f"{path}: expected a mapping from field to value")
@@ -289,7 +276,6 @@ class System:
     change: str
 
     def applied_to(self, scenario: Scenario) -> Scenario:
-        """The scenario with the options of this system."""
         return scenario.having(
             engine=self.engine,
             poset=self.poset,
@@ -314,21 +300,21 @@ SYSTEMS = {
     for matcher, (engine, poset) in _MATCHERS.items()
     for change in ("subscribe-first", "unsubscribe-first", CANCEL_LATE, "parametric")
 }
-"""By name. `siena-parametric` is the paper's UPDSiena, `rete-subscribe-first` its EventJava (resub), and
-`rete-parametric` its EventJava."""
+"""By name. In the paper `siena-parametric` is UPDSiena, `rete-subscribe-first` EventJava (resub), and
+`rete-parametric` EventJava."""
 
 
 def find_system(name: str) -> System:
-    """The system of a name. Raises `ScenarioError` if there is none."""
+    """Raises `ScenarioError` if there is none."""
     if name not in SYSTEMS:
         raise ScenarioError(f"system is {name!r}{closest_of(name, SYSTEMS)}")
     return SYSTEMS[name]
 
 
 def cost_key(scenario: Scenario) -> tuple[str, str]:
-    """Under which system and shape of a load a calibration file has the costs of a scenario: such as
-    `siena-static`, `siena-parametric`, or `siena-parametric-local` with the poset "diagram-local", and
-    `boxes`, `thresholds` or `types`. A system without a name has those of engine and poset."""
+    """The keys of a scenario's costs in a calibration file: a system such as `siena-static`,
+    `siena-parametric` or, with the poset "diagram-local", `siena-parametric-local`, and the load's shape
+    `boxes`, `thresholds` or `types`. A system without a name has engine and poset in its key."""
     poset = scenario.poset.removesuffix("-local")
     local = "-local" if scenario.poset != poset and scenario.routing == "parametric" else ""
     system = _COSTS.get((scenario.engine, "diagram" if scenario.engine == POSET_ENGINE else poset))
@@ -339,11 +325,10 @@ FREE = (
     "Messages cost brokers no time (`cpu: free`), so systems differ in messages, spurious and lost events "
     "alone; `--cpu measured` with more load shows their delays."
 )
-"""What can be compared between runs in which brokers take no time, and what shows more."""
 
 
 def system_of(scenario: Mapping[str, Any]) -> str | None:
-    """The name of the system whose options the fields of a scenario are; None if it is none of them."""
+    """The name of the system with the options of these fields; None if there is none."""
     parametric = scenario.get("routing") == "parametric"
     change = "parametric" if parametric else scenario.get("resubscribe")
     options = (scenario.get("engine"), scenario.get("poset"), change)

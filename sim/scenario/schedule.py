@@ -1,9 +1,5 @@
-"""The overlay, the load and the schedule of a scenario: which publisher and which subscriber acts when, drawn
-before the run starts.
-
-It depends on the scenario's seed and load alone, so the simulator, real brokers and every compared system
-run the same schedule.
-"""
+"""Who publishes and updates when, drawn before the run starts from the scenario's seed and load alone: the
+simulator, real brokers and every compared system run the same schedule."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def create_topology(scenario: Scenario) -> Topology:
-    """The topology of the kind that the scenario names, or its load's own."""
+    """The topology of the scenario's kind, or the load's own."""
     if scenario.load == "detectors" and not scenario.topology:
         return detector_topology(scenario.sensors, delay_ms=scenario.delay_ms)
     kind = scenario.topology or ("highway" if scenario.load == "highway" else "trading")
@@ -33,7 +29,6 @@ def create_topology(scenario: Scenario) -> Topology:
 
 
 def create_load(scenario: Scenario, topology: Topology) -> Load:
-    """The scenario's load on an overlay, drawn from the scenario's seed."""
     rng, publishers = random.Random(f"load {scenario.seed}"), scenario.publishers
     if scenario.load == "detectors":
         return DetectorLoad(topology, publishers, rng, scenario.speeds)
@@ -47,7 +42,7 @@ def create_load(scenario: Scenario, topology: Topology) -> Load:
 
 @dataclass(frozen=True, slots=True)
 class PublishStep:
-    """A publisher publishes a batch, `after_ns` after the start."""
+    """`after_ns` counts from the start."""
 
     after_ns: int
     publisher: int
@@ -56,7 +51,7 @@ class PublishStep:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStep:
-    """A subscriber's subscription takes new values; from then on it belongs at `broker`."""
+    """A subscription takes new values; from then on it belongs at `broker`."""
 
     after_ns: int
     subscriber: int
@@ -67,10 +62,8 @@ class UpdateStep:
 def draw_schedule(
     scenario: Scenario, load: Load, subscribers: list[SubscriberState]
 ) -> Iterator[PublishStep | UpdateStep]:
-    """All steps in order of time; updates the values of `subscribers`.
-
-    Events and updates are Poisson processes; even updates come one at a random moment of each interval.
-    """
+    """All steps in order of time; updates the values of `subscribers`. Events and updates are Poisson
+    processes, unless `updates` are even."""
     draw = random.Random(f"history {scenario.seed}")
     end_ns = round((scenario.warm_up_s + scenario.duration_s) * NS_PER_S)
     rates = (

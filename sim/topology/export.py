@@ -1,7 +1,4 @@
-"""A topology as an overlay file, which `covey up` and `covey sim` run, and as a compose file.
-
-A topology as a picture: brokers at their positions, or as a radial tree; coloured by role.
-"""
+"""A topology as an overlay file, a compose file, or a picture."""
 
 from __future__ import annotations
 
@@ -19,10 +16,8 @@ _CONTAINER_PORT = 7001
 
 
 def overlay_file(topology: Topology, *, port: int = FIRST_PORT, containers: bool = False) -> str:
-    """The overlay file: brokers at 127.0.0.1 from `port` on, or each in a container of its own name.
-
-    Raises `TopologyError` if the ports do not suffice.
-    """
+    """The overlay file: brokers at 127.0.0.1 from `port` on, or each in a container of its name. Raises
+    `TopologyError` if the ports do not suffice."""
     last = port + len(topology.brokers) - 1
     if not containers and not 0 < port <= last < 65_536:
         raise TopologyError(
@@ -87,7 +82,7 @@ def compose_file(topology: Topology, overlay: str, *, port: int = FIRST_PORT) ->
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes no anchors and aliases, for the sake of readers."""
+    """Writes no anchors and aliases, for readability."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -106,7 +101,8 @@ _NAMES_UP_TO = 60
 
 
 def draw(topology: Topology, path: str | Path) -> None:
-    """Write a PNG, or the format of another suffix (.svg, .pdf)."""
+    """Write a PNG, or the format of another suffix (.svg, .pdf): brokers at their positions, or as a radial
+    tree, coloured by role."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -145,7 +141,7 @@ def draw(topology: Topology, path: str | Path) -> None:
 
 
 def _radial(graph: Any) -> dict[str, tuple[float, float]]:
-    """Positions: the middle of the longest path in the centre, and a ring per distance from it."""
+    """The middle of the longest path in the centre, and a ring per distance from it."""
     start = next(iter(graph))
     end = list(nx.single_source_shortest_path_length(graph, start))[-1]
     longest = max(nx.single_source_shortest_path(graph, end).values(), key=len)

@@ -1,8 +1,8 @@
-"""Topologies from graph files: minimum spanning trees.
+"""Topologies from graph files, as minimum spanning trees.
 
 Formats: GraphML; edge lists (`a b` or `a b weight` per line); CSV of located sensors (an id and either
 latitude and longitude, or x and y). The weight of an edge is its `length`, else `weight`, else 1; between
-sensors it is the distance, in metres if they have latitudes. An edge's `delay_ms` is the delay of the link.
+sensors the distance, in metres if they have latitudes. An edge's `delay_ms` is the delay of the link.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ _ID_COLUMNS = ("sensor_id", "id", "name")
 
 
 def read_graph(path: str | Path) -> Any:
-    """The undirected graph of a file; located nodes have a `position`.
-
-    Raises `TopologyError`, which names the file, if it cannot be read or contains no graph.
-    """
+    """The undirected graph of a file; located nodes have a `position`. Raises `TopologyError`, which names
+    the file, if it cannot be read or contains no graph."""
     path = Path(path)
     readers = {".graphml": _graphml, ".csv": _sensors, ".txt": _edge_list, ".edgelist": _edge_list}
     reader = readers.get(path.suffix.lower())
@@ -44,10 +42,8 @@ def read_graph(path: str | Path) -> Any:
 
 
 def spanning_tree(graph: Any, name: str, *, delay_ms: float = DELAY_MS) -> Topology:
-    """The minimum spanning tree, as a topology.
-
-    Raises `TopologyError` if the graph is not connected, has two nodes of one name, or an invalid weight.
-    """
+    """The minimum spanning tree. Raises `TopologyError` if the graph is not connected, has two nodes of one
+    name, or an invalid weight."""
     named = nx.relabel_nodes(graph, {node: str(node) for node in graph})
     if named.number_of_nodes() != graph.number_of_nodes():
         raise TopologyError(f"graph {name}: two nodes have the same name")
@@ -146,7 +142,6 @@ def _sensors(path: Path) -> Any:
 
 
 def _position(x: Any, y: Any) -> tuple[float, float] | None:
-    """Two finite numbers, or None."""
     try:
         position = (float(x), float(y))
     except (TypeError, ValueError):
@@ -161,7 +156,7 @@ def planar(positions: Mapping[str, tuple[float, float]]) -> dict[str, tuple[floa
 
 
 def _project(positions: npt.NDArray[np.float64], degrees: bool) -> npt.NDArray[np.float64]:
-    """Degrees projected to metres on a plane around the mean latitude; other coordinates unchanged."""
+    """As `planar`, for an array; coordinates that are not degrees are unchanged."""
     if not degrees or not len(positions):
         return positions
     radians = np.radians(positions)

@@ -1,11 +1,7 @@
-"""A topology: brokers, and the links between them with their delays; and the kinds that are generated: common
-trees, and those of Jayaram et al., sections 5.4 and 5.5.
+"""A topology: brokers, and the links between them with their delays.
 
 Invariant: the links form a tree, since the routing of Jayaram et al. (section 3) requires acyclic overlays.
-Brokers and links are ordered, so the same parameters and seed give the same file.
-
-The same arguments give the same topology. Brokers are b1, b2, ...; their roles are exchange, clearing_house,
-brokerage and firm in AT, and the highways in HTM.
+Brokers and links are ordered, so the same arguments give the same file.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ class TopologyError(CoveyError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TreeLink:
-    """A link, whose end `b` dials `a`, and its one-way delay."""
+    """End `b` dials `a`; the delay is one-way."""
 
     a: str
     b: str
@@ -43,11 +39,8 @@ class TreeLink:
 
 @dataclass(frozen=True)
 class Topology:
-    """A tree of brokers.
-
-    `positions` are coordinates, `roles` are those of the load ("exchange"); brokers may have neither. Raises
-    `TopologyError` if the links are no tree.
-    """
+    """A tree of brokers. `positions` and `roles` (such as "exchange") may lack brokers. Raises
+    `TopologyError` if the links are not a tree."""
 
     name: str
     brokers: tuple[str, ...]
@@ -85,18 +78,17 @@ class Topology:
             raise TopologyError(f"topology {self.name}: the links {cycle} form a cycle; expected a tree")
 
     def graph(self) -> Any:
-        """The topology as a networkx graph, whose edges have a `delay_ms`."""
+        """A networkx graph, whose edges have a `delay_ms`."""
         graph = nx.Graph()
         graph.add_nodes_from(self.brokers)
         graph.add_edges_from((link.a, link.b, {"delay_ms": link.delay_ms}) for link in self.links)
         return graph
 
     def with_role(self, *roles: str) -> tuple[str, ...]:
-        """The brokers that have one of these roles, in order."""
         return tuple(broker for broker in self.brokers if self.roles.get(broker) in roles)
 
     def summary(self) -> dict[str, Any]:
-        """Its size, leaves, largest degree, roles, and the longest paths by links and by delay."""
+        """Size, leaves, largest degree, roles, and the longest paths by links and by delay."""
         graph = self.graph()
         degrees = dict(graph.degree())
         start = _farthest(graph, self.brokers[0], None)[0]
@@ -117,7 +109,8 @@ class Topology:
 
 
 def _farthest(graph: Any, start: str, weight: str | None) -> tuple[str, float]:
-    """The broker farthest from `start`, and its distance; from there, it is the longest path of the tree."""
+    """The broker farthest from `start`, and its distance: from that broker it is the longest path of the
+    tree."""
     lengths: dict[str, float] = nx.single_source_dijkstra_path_length(
         graph, start, weight=weight or (lambda *_: 1)
     )
@@ -125,22 +118,19 @@ def _farthest(graph: Any, start: str, weight: str | None) -> tuple[str, float]:
 
 
 def of_overlay(overlay: Overlay) -> Topology:
-    """The topology of an overlay file."""
     links = tuple(TreeLink(a, b, overlay.delay_ms(a, b)) for a, b in overlay.links)
     return Topology(overlay.name, tuple(overlay.brokers), links)
 
 
 EXTENT = 1000.0
-"""The city of HTM is EXTENT x EXTENT, as in the workload."""
+"""The city of HTM is EXTENT x EXTENT, as in the load."""
 
 
 def make_topology(
     kind: str, brokers: int, *, seed: int = 0, delay_ms: float = DELAY_MS, branching: int = 2
 ) -> Topology:
-    """A topology of a kind in `KINDS`. `branching` is that of the balanced tree.
-
-    Raises `TopologyError` for an unknown kind, or fewer brokers than the kind needs.
-    """
+    """A topology of brokers b1, b2, ... of a kind in `KINDS`; `branching` is for the balanced tree. Raises
+    `TopologyError` for an unknown kind, or fewer brokers than the kind needs."""
     maker = KINDS.get(kind)
     if maker is None:
         raise TopologyError(f"topology {kind!r}: expected one of {', '.join(KINDS)}")
@@ -152,7 +142,7 @@ def make_topology(
 
 
 def _numbered(kind: str, count: int, edges: Any, delay_ms: float) -> Topology:
-    """A topology of b1 to b<count> with edges between indices from 0; the end nearer to b1 listens."""
+    """Edges are between indices from 0; the end nearer to b1 listens."""
     graph = nx.Graph()
     graph.add_nodes_from(range(count))
     graph.add_edges_from(edges)
@@ -193,7 +183,8 @@ _AT_SHARES = (0.1, 0.15, 0.25)
 
 
 def _trading(count: int, rng: random.Random, delay_ms: float, branching: int) -> Topology:
-    """The hierarchy of AT: at least three links between exchanges (publishers) and firms (subscribers)."""
+    """The hierarchy of AT (Jayaram et al., section 5.5): at least three links between exchanges (publishers)
+    and firms (subscribers)."""
     if count < len(AT_ROLES):
         raise TopologyError(f"topology trading: {count} brokers; expected at least {len(AT_ROLES)}")
     levels: list[list[int]] = []
@@ -212,7 +203,8 @@ def _trading(count: int, rng: random.Random, delay_ms: float, branching: int) ->
 
 
 def _highway(count: int, rng: random.Random, delay_ms: float, branching: int) -> Topology:
-    """The overlay of HTM: a broker per stretch of road, without hierarchy.
+    """The overlay of HTM (Jayaram et al., section 5.4): a broker per stretch of road; the roles are the
+    highways.
 
     Highways cross the city from west to east and from south to north. The road graph connects neighbouring
     stretches of a highway, and the stretches nearest to each crossing; the overlay is its minimum spanning
@@ -269,10 +261,10 @@ KINDS: dict[str, Callable[[int, random.Random, float, int], Topology]] = {
     "trading": _trading,
     "highway": _highway,
 }
-"""The generator of each kind: of the number of brokers, a random generator, the delay and the branching."""
+"""By kind, a function of the number of brokers, a random generator, the delay and the branching."""
 
 KINDS_BY_PARAMETER: dict[str, tuple[str, ...]] = {
     "branching": ("balanced",),
     "seed": ("random", "preferential", "highway"),
 }
-"""The kinds that use a parameter of `make_topology`; all use the others."""
+"""The kinds that use these parameters of `make_topology`; all kinds use the others."""

@@ -1,8 +1,4 @@
-"""Finds the traces at paths: which attempt of each run counts, and the files of its tables.
-
-It reads manifests, and compares the sizes of the files with them: no footer is read, however many parts there
-are.
-"""
+"""Finds the traces at paths from their manifests and the sizes of their files; reads no Parquet footer."""
 
 from __future__ import annotations
 
@@ -24,13 +20,12 @@ class TracesError(CoveyError, ValueError):
 
 @dataclass(slots=True)
 class Traces:
-    """The traces that were found, by the names of their runs."""
+    """By name of the run. `folders` has the attempt that counts, `broken` the reason why a trace cannot be
+    read, by the name of its run or else its folder."""
 
     runs: dict[str, Manifest] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    """Why a trace cannot be read, by the name of its run or else of its folder."""
     folders: dict[str, Folder] = field(default_factory=dict)
-    """The folder of the attempt that counts."""
 
     def files(self, table: str) -> list[str]:
         """The Parquet files of a table, of all runs: paths, or URIs where the trace was found by one."""
@@ -41,7 +36,6 @@ class Traces:
         ]
 
     def rows(self, table: str) -> int:
-        """The rows of a table, of all runs."""
         return sum(manifest.rows(table) for manifest in self.runs.values())
 
     def bytes(self, table: str) -> int:
@@ -57,9 +51,8 @@ class _BrokenTraceError(Exception):
 def find_traces(paths: Iterable[str | Path | Folder]) -> Traces:
     """The traces at `paths`: folders of runs, or folders of such folders, as paths or URIs of `pyarrow.fs`.
 
-    A trace whose manifest or parts are damaged is broken; the others are found. `TracesError` for a path
-    without traces, for two runs of one name, and if every trace is broken. Cost: a manifest and a listing of
-    the files per run.
+    A trace whose manifest or parts are damaged is `broken`. Raises `TracesError` for a path without traces,
+    for two runs of one name, and if every trace is broken. Cost: a manifest and a listing per run.
     """
     traces = Traces()
     where: dict[str, str] = {}
@@ -85,7 +78,6 @@ def find_traces(paths: Iterable[str | Path | Folder]) -> Traces:
 
 
 def _runs_at(path: str | Path | Folder) -> list[Folder]:
-    """The folders of runs at a path."""
     try:
         folder = Folder.at(path)
         kind = folder.info().type
@@ -146,6 +138,5 @@ def _manifest(file: Folder) -> Manifest:
 
 
 def _below(file: Folder) -> str:
-    """The path of a manifest below the folder of its run."""
     attempt = file.path.split("/")[-2]
     return f"{attempt}/{FILE}" if attempt.startswith(ATTEMPT) else FILE

@@ -1,17 +1,15 @@
-"""The manifest of a run, a JSON file that says what its trace consists of, and the attempts that write it.
+"""The manifest of a run, a JSON file that lists its trace, and the attempts that write it.
 
-    RUN/manifest.json                    which attempt counts, once it has ended
-    RUN/ATTEMPT/manifest.json            rewritten after every part
-    RUN/ATTEMPT/TABLE/part-00000.parquet
+- RUN/manifest.json: the attempt that counts, once it has completed
+- RUN/ATTEMPT/manifest.json: rewritten after every part
+- RUN/ATTEMPT/TABLE/part-00000.parquet
 
-Each attempt at a run has a folder of its own, so a task that Spark runs twice, or one that was killed, does
-no harm: the first attempt that completes writes `RUN/manifest.json`, a later one removes itself. While no
-attempt has completed, the newest one is the run so far. What a reader reads is what a manifest lists, never
-what a folder happens to contain. `finding.py` reads them.
+Readers read the files that a manifest lists, never a folder; while no attempt has completed, those of the
+newest one.
 
-Invariants: an attempt writes into its own folder only, until it completes. Once a run has its manifest, no
-other attempt can count: such a one stops writing and removes its folder, and the attempt that completed
-removes those that were killed.
+Invariants: an attempt writes only into its own folder until it completes, so a task that Spark runs twice or
+kills does no harm. The first attempt that completes writes `RUN/manifest.json` and removes killed ones; a
+later one stops writing and removes its folder.
 """
 
 from __future__ import annotations
@@ -35,11 +33,10 @@ from covey.sim.trace.storage import Folder, StorageError, UnknownSystemError, re
 FORMAT = "covey-trace-2"
 FILE = "manifest.json"
 ATTEMPT = "attempt-"
-"""The folders of attempts begin with this, so the folder of a run that has not ended is recognised."""
+"""Prefix of the folders of attempts, by which the folder of a run that has not ended is recognised."""
 
 Choices = Mapping[str, Mapping[str, Any]]
-"""By dimension of a sweep, the choice that its file names: its `name`, and the `fields` of the scenario that
-it sets."""
+"""By dimension of a sweep, the choice: its `name`, and the `fields` of the scenario that it sets."""
 
 
 class ManifestError(CoveyError, ValueError):
@@ -57,8 +54,8 @@ class Part:
 
 @dataclass(slots=True)
 class Manifest:
-    """What is in an attempt's folder. `state` is "running", "complete" or "failed"; `summary` is the run's
-    own account of itself (`RunSummary.as_json`), None until it has ended."""
+    """`state` is "running", "complete" or "failed"; `started` is ISO 8601 in UTC; `real` means that brokers
+    were processes; `summary` is `RunSummary.as_json`, None until the run has ended."""
 
     run: str
     attempt: str
@@ -66,18 +63,15 @@ class Manifest:
     state: str = "running"
     covey: str = ""
     started: str = ""
-    """When the attempt began, as ISO 8601 in UTC."""
     clock_steps: int = 0
     real: bool = False
-    """Whether brokers were processes, not simulated."""
     inputs: dict[str, str] | None = None
-    """The SHA-256 of the files that the scenario names, by field; None if it is not stated."""
+    """By field of the scenario, the SHA-256 of the file that it names; None if unknown."""
     choices: Choices = field(default_factory=dict)
     phases: dict[str, int] = field(default_factory=dict)
-    """The time in nanoseconds at which each phase began."""
+    """The time in ns at which each phase began."""
     event_types: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The kinds of all attributes with which clients have advertised or subscribed to a type, by name of the
-    type and of the attribute."""
+    """By type and attribute, the kinds of all attributes with which clients have advertised or subscribed."""
     tables: dict[str, list[Part]] = field(default_factory=dict)
     summary: Mapping[str, Any] | None = None
 
@@ -86,16 +80,14 @@ class Manifest:
         return self.state == "complete"
 
     def rows(self, table: str) -> int:
-        """The number of rows of a table so far."""
         return sum(part.rows for part in self.tables.get(table, ()))
 
     def as_json(self) -> str:
-        """The text of the file."""
         return json.dumps({"format": FORMAT} | asdict(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """`ManifestError` for a text that is no JSON, of another format, or without a field."""
+        """`ManifestError` for a text that is not JSON, of another format, or without a field."""
         try:
             content = json.loads(text)
         except ValueError as error:
@@ -116,14 +108,14 @@ class TraceError(StorageError):
 
 
 class NoTraceError(TraceError, ValueError):
-    """There is something else where a trace is to be written, or the path names no file system."""
+    """The folder has content that is not a trace, or the path names no file system."""
 
 
 class Attempt:
     """Creates the folder of a new attempt at the run in the folder `place`.
 
-    A run that has completed is removed, since it is repeated. `TraceError` where there is something else than
-    a trace, or nothing can be written.
+    A completed run is removed, since it is repeated. Raises `TraceError` if the folder has other content or
+    cannot be written.
     """
 
     def __init__(self, place: str | Path | Folder, scenario: Mapping[str, Any]) -> None:
@@ -172,7 +164,7 @@ class Attempt:
     # --- writing --------------------------------------------------------------------------------------------
 
     def write(self, parts: Mapping[str, pa.Table]) -> None:
-        """Write a part of each of these tables, and then the manifest, which makes all visible at once."""
+        """Write a part of each table, then the manifest, which makes all of them visible at once."""
         self._guarded(lambda: self._write(parts))
 
     def _write(self, parts: Mapping[str, pa.Table]) -> None:
@@ -204,7 +196,7 @@ class Attempt:
     # --- the end --------------------------------------------------------------------------------------------
 
     def complete(self) -> None:
-        """The run has ended: make this attempt the run, unless another has completed before."""
+        """Make this attempt the run, unless another has completed before."""
         self._guarded(self._complete)
 
     def _complete(self) -> None:
@@ -221,14 +213,13 @@ class Attempt:
                     other.remove()
 
     def fail(self) -> None:
-        """The run was broken off by an error."""
+        """The run ended with an error."""
         if not self._is_superseded():
             self.manifest.state = "failed"
             self._guarded(self._write_manifest)
 
 
 def attempts_of(run: Folder) -> list[Folder]:
-    """The folders of attempts in the folder of a run, by name."""
     return [
         run / info.base_name
         for info in run.children()
@@ -237,7 +228,7 @@ def attempts_of(run: Folder) -> list[Folder]:
 
 
 def is_first_version(folder: Folder) -> bool:
-    """Whether this is a trace as Covey wrote it before there were tables: parts of one table in a folder."""
+    """Whether this is a trace of the first version: parts of one table in a folder."""
     return any(
         info.base_name.startswith("part-") and info.base_name.endswith(".parquet")
         for info in folder.children()
@@ -271,7 +262,6 @@ def _is_manifest(file: Folder) -> bool:
 
 
 def _has_ended(attempt: Folder) -> bool:
-    """Whether an attempt says that it writes no more."""
     try:
         return Manifest.from_json((attempt / FILE).read_text()).state != "running"
     except (OSError, ManifestError):

@@ -1,7 +1,7 @@
-"""Folders on whatever file system `pyarrow.fs` offers: this machine's, S3, HDFS, and others.
+"""Folders on any file system of `pyarrow.fs`: local, S3, HDFS, and others.
 
-A file appears whole: it is written under a hidden name and renamed, or the file system shows it only once it
-is complete, as object stores do.
+A file appears whole: it is written under a hidden name and renamed, or the object store shows it once it is
+complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from covey.matcher.errors import CoveyError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OBJECT_STORES = ("s3", "gcs", "abfs")
-"""They have no renaming, and show an object once its upload has ended."""
+"""Stores without renaming, which show an object once its upload has ended."""
 
 
 _TRIES = 5
@@ -52,8 +52,7 @@ def reason_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder, which need not exist; `shown` is how users and Spark name it: a path, or a URI without the
-    options of the file system."""
+    """A folder, which need not exist; `shown` is its path, or a URI without options, for users and Spark."""
 
     system: fs.FileSystem
     path: str
@@ -61,8 +60,8 @@ class Folder:
 
     @classmethod
     def at(cls, place: str | Path | Folder) -> Folder:
-        """The folder at a path or a URI. `StorageError` for a URI that pyarrow cannot resolve,
-        `UnknownSystemError` for one of a file system that it does not have."""
+        """Raises `StorageError` for a URI that pyarrow cannot resolve, `UnknownSystemError` for one of an
+        unknown file system."""
         if isinstance(place, Folder):
             return place
         text = str(place)
@@ -103,7 +102,7 @@ class Folder:
     # --- reading --------------------------------------------------------------------------------------------
 
     def info(self) -> fs.FileInfo:
-        """What is at this path: `type` is NotFound, File or Directory."""
+        """Its `type` is NotFound, File or Directory."""
         return self.system.get_file_info(self.path)
 
     @property
@@ -111,7 +110,7 @@ class Folder:
         return bool(self.info().type != fs.FileType.NotFound)
 
     def children(self) -> list[fs.FileInfo]:
-        """What the folder contains, by name; nothing if there is no folder."""
+        """The folder's entries by name; empty if there is no folder."""
         selector = fs.FileSelector(self.path, allow_not_found=True)
         found: list[fs.FileInfo] = self.system.get_file_info(selector)
         return sorted(found, key=lambda info: info.base_name)
@@ -127,14 +126,13 @@ class Folder:
         }
 
     def read_text(self) -> str:
-        """The contents of the file at this path."""
         with self.system.open_input_stream(self.path) as stream:
             return bytes(stream.read()).decode()
 
     # --- writing --------------------------------------------------------------------------------------------
 
     def make(self) -> None:
-        """Create the folder, and those around it, where the file system has folders."""
+        """Create the folder and its parents, where the file system has folders."""
         if self._kind not in _OBJECT_STORES:
             self.system.create_dir(self.path, recursive=True)
 
@@ -165,10 +163,10 @@ class Folder:
             stream.write(text.encode())
 
     def create_text(self, text: str) -> bool:
-        """Write the file at this path if there is none; whether it was written.
+        """Write the file at this path if there is none; return whether it was written.
 
-        Of several writers at once exactly one succeeds on file systems of this machine that have links.
-        Elsewhere those that find no file all write it, and the last one stays.
+        Of concurrent writers exactly one succeeds on local file systems with links. Elsewhere all that find
+        no file write it, and the last one stays.
         """
         if not self.is_local:
             return self._create_unless_found(text)
@@ -193,8 +191,8 @@ class Folder:
         return True
 
     def remove(self) -> None:
-        """Remove the folder or file at this path, if there is one. Others may be writing into the folder, or
-        removing it."""
+        """Remove the folder or file at this path, if there is one, even while others write into it or remove
+        it."""
         for tries_left in reversed(range(_TRIES)):
             kind = self.info().type
             if kind == fs.FileType.NotFound:

@@ -1,13 +1,11 @@
-"""The tables of a trace, one per concept, and their columns. docs/traces.md explains each to users.
+"""The tables of a trace and their columns; docs/traces.md explains each to users.
 
-Every row has the run, the phase and its time, and no table needs its rows in order: a question is a join, a
-group or a window over keys. Keys: an event is (run, publisher, sequence), a subscription (run, client,
-subscription), a version of it (run, client, subscription, version).
+Every row has the run, the phase and its time; the order of rows has no meaning. Keys: an event is (run,
+publisher, sequence), a subscription (run, client, subscription), a version of it (run, client, subscription,
+version).
 
-Values as JSON: those of events, and those of a subscription's structure.
-
-Timestamps are ISO 8601 texts. An infinity or NaN, which JSON lacks, is the text "Infinity", "-Infinity" or
-"NaN", which Spark, DuckDB, Polars and Python cast to the number.
+In JSON timestamps are ISO 8601 texts, and numbers that it lacks "Infinity", "-Infinity" and "NaN", which
+Spark, DuckDB, Polars and Python cast back.
 """
 
 from __future__ import annotations
@@ -89,20 +87,18 @@ TABLES: dict[str, pa.Schema] = {
 }
 """By name:
 
-events       an event was published; `values` as JSON
-deliveries   an event reached the user of a subscription, whose newest version was `version` at that moment;
-             `ingress_ns` is its entry into the overlay, by the clock at which motions are evaluated
-spurious     events that reached a client and that its own evaluation discarded
-versions     a subscription was made (version 0) or changed; `filter` is its structure (`Filter.lift`), in
-             which every operand is a variable, so subscriptions that differ in operands alone share it;
-             `values` are those of the structure (`Filter.lift_values`) as JSON; one with Motion is an object
-             of value, rate (per second) and since_ns, scale and offset of its operand applied
-obligations  the judge expects a delivery, or (`excused`) no longer expects it
-messages     messages arrived; `kind` is Publish or Deliver for those with events, which `events` counts
-work         the working time of a broker so far, at the beginning of a phase
-history      what else happened: begun, phase, ended; joined, moved, left; advertised, unadvertised,
-             unsubscribed, settled, refused; dropped, crashed, restarted; clock (was set back by `number`
-             nanoseconds)
+- events: an event was published; `values` as JSON
+- deliveries: an event reached the user of a subscription, whose newest version was `version`; `ingress_ns` is
+  its ingress time, by the clock at which motions are evaluated
+- spurious: number of events that a client's own evaluation discarded
+- versions: a subscription was made (version 0) or changed; `filter` is its structure (`Filter.lift`), shared
+  by subscriptions that differ only in operands; `values` are the structure's (`Filter.lift_values`) as JSON,
+  a Motion as an object of value, rate (per second) and since_ns, with the operand's scale and offset applied
+- obligations: the judge expects a delivery, or (`excused`) no longer expects it
+- messages: messages arrived; `events` counts the events of the kinds Publish and Deliver
+- work: the accumulated working time of a broker, at the beginning of a phase
+- history: begun, phase, ended; joined, moved, left; advertised, unadvertised, unsubscribed, settled, refused;
+  dropped, crashed, restarted; clock (set back by `number` ns)
 """
 
 
@@ -130,17 +126,17 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def event_texts(batch: EventBatch) -> list[str]:
-    """The values of each event of a batch."""
+    """JSON of each event."""
     return [_text(event) for event in batch.to_pylist()]
 
 
 def values_text(filter: Filter, values: Mapping[str, Any]) -> str:
-    """The values of the structure of a filter (`Filter.lift`), given all values of its own variables."""
+    """JSON of the values of a filter's structure (`Filter.lift`), given the values of its own variables."""
     return _text(lifted_values(filter, values))
 
 
 def lifted_values(filter: Filter, values: Mapping[str, Any]) -> dict[str, Any]:
-    """As `Filter.lift_values`, with motions: they have their operand's scale and offset applied."""
+    """As `Filter.lift_values`; motions have their operand's scale and offset applied."""
     if not moves(values):
         return filter.lift_values(values)
     lifted: dict[str, Any] = filter.lift_values(still(values, 0))

@@ -1,16 +1,12 @@
 """The observer that writes the trace of one run: what happens becomes rows of the tables in `tables.py`, and
 pending rows become parts.
 
-Rows do not depend on the machine, so the same run gives the same parts, byte for byte. A batch of events is
-one block of rows. Time never goes back: where the clock is set back, it stands still until the clock has
-caught up, and the step is a row of `history`.
+Rows do not depend on the machine: the same run gives the same parts, byte for byte. Time never goes back: if
+the clock is set back, time stands still until the clock has caught up, and `history` has a row.
 
-    cells    int64: t c c c   t c c c   t c c c ...      `width` per row: time, then the columns after it;
-                                                         a word is its code, null is -1
-    texts    str:   one per row, for a table with a column of long texts that rarely repeat
-
-Words have codes until the next flush, so memory is bounded by the pending rows: at most `PENDING_ROWS` and a
-batch.
+Pending rows have `cells`, int64, `width` per row: time, then the other columns; a word is its code, null is
+-1. `texts` has one text per row, for the column that rarely repeats. Words have codes until the next flush,
+so memory is bounded by the pending rows: at most `PENDING_ROWS` and a batch.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
     from covey.sim.trace.storage import Folder
 
 PENDING_ROWS = 200_000
-"""The rows of all tables in memory at which they are written."""
+"""Pending rows of all tables at which they are written."""
 
 NULL = -1
 _SAME = ("run", "phase")
@@ -48,7 +44,7 @@ _SAME = ("run", "phase")
 
 
 class Words(dict[str, int]):
-    """The code of each word since the last flush: `words[text]` gives it one."""
+    """The code of each word since the last flush; a look-up of a new word adds it."""
 
     def __missing__(self, word: str) -> int:
         code = self[word] = len(self)
@@ -56,8 +52,6 @@ class Words(dict[str, int]):
 
 
 class PendingTable:
-    """The pending rows of one table."""
-
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.names = [field.name for field in schema if field.name not in _SAME and field.type != pa.string()]
@@ -68,7 +62,7 @@ class PendingTable:
         return len(self.cells) // len(self.names)
 
     def add_block(self, count: int, *columns: int | npt.NDArray[np.int64]) -> None:
-        """Append `count` rows: a number for all of them, or one for each, per column."""
+        """Append `count` rows; a column is one number for all of them, or an array of one for each."""
         if count == 1:  # as of most publishers; a block would take twice as long
             self.cells.extend([c if isinstance(c, int) else int(c[0]) for c in columns])
             return
@@ -78,7 +72,7 @@ class PendingTable:
         self.cells.frombytes(block.tobytes())
 
     def take(self, words: npt.NDArray[Any], run: str, phase: str) -> pa.Table:
-        """The pending rows as a table; none are pending then."""
+        """Remove the pending rows and return them as a table."""
         count = len(self)
         cells = np.frombuffer(self.cells, np.int64).reshape(count, len(self.names)) if count else None
         arrays = []
@@ -114,24 +108,21 @@ def _array(column: npt.NDArray[np.int64], kind: pa.DataType, words: npt.NDArray[
 
 
 class PartWriter:
-    """Collects rows and writes them as parts of an attempt, all tables at once: what an attempt has is always
-    everything up to one moment."""
+    """Writes parts of all tables at once: an attempt always has everything up to one moment."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
         self.rows = 0
-        """The rows that have been written."""
         self.words = Words()
         self.tables = {name: PendingTable(schema) for name, schema in TABLES.items()}
         self._phase: str = PHASES[0]
 
     @property
     def pending(self) -> int:
-        """The rows that have not been written."""
         return sum(map(len, self.tables.values()))
 
     def begin(self, phase: str) -> None:
-        """The rows that follow belong to another phase."""
+        """Later rows belong to another phase."""
         self.flush()
         self._phase = phase
 
@@ -150,15 +141,15 @@ class PartWriter:
 
 
 _CHECKED_EVERY = 1024
-"""How many rows are added, and the last batch, between two looks at how many are pending."""
+"""Rows between two checks of the number of pending ones."""
 
 
 class Trace(Observer):
     """Writes the trace of one run into the folder `place`, a path or a URI, in a `with` block.
 
-    `now` returns the virtual time in nanoseconds; `scenario` has plain values, `real`, `inputs` and `choices`
-    are those of `Manifest`. Set `summary` before the block ends. `TraceError` if the folder cannot be
-    written, or has something else than a trace.
+    `now` returns the virtual time in ns; `scenario` has plain values; `real`, `inputs` and `choices` are for
+    the `Manifest`. Set `summary` before the block ends. Raises `TraceError` if the folder cannot be written,
+    or has other content than a trace.
     """
 
     def __init__(
@@ -177,7 +168,6 @@ class Trace(Observer):
         self.attempt.manifest.inputs = None if inputs is None else dict(inputs)
         self.attempt.manifest.choices = dict(choices or {})
         self.summary: Mapping[str, Any] | None = None
-        """The run's own account of itself, for the manifest."""
         self._now = now
         self._clock_ns = self._last_ns = 0
         self._writer = PartWriter(self.attempt)
@@ -191,7 +181,7 @@ class Trace(Observer):
 
     @property
     def rows(self) -> int:
-        """The number of rows so far, of all tables."""
+        """Written and pending rows of all tables."""
         return self._writer.rows + self._writer.pending
 
     def __enter__(self) -> Self:
@@ -210,7 +200,7 @@ class Trace(Observer):
         self.attempt.complete()
 
     def end(self) -> None:
-        """The run has ended: write what is pending. The block's end completes the trace."""
+        """The run has ended: write pending rows. The end of the block completes the trace."""
         if not self._ended:
             self._ended = True
             self._happened("ended")
@@ -219,7 +209,7 @@ class Trace(Observer):
     # --- time and rows --------------------------------------------------------------------------------------
 
     def _time(self) -> int:
-        """The time of the next rows; called once for all that happens at one moment."""
+        """The time of the next rows; call it once for everything that happens at one moment."""
         now_ns = self._now()
         if now_ns < self._clock_ns:
             back_ns = self._clock_ns - now_ns
@@ -262,7 +252,7 @@ class Trace(Observer):
     # --- the run --------------------------------------------------------------------------------------------
 
     def phase(self, name: str, busy_ns: Mapping[str, int]) -> None:
-        """A phase begins, one of `PHASES`; `busy_ns` is the working time of each broker so far."""
+        """A phase of `PHASES` begins; `busy_ns` is the accumulated working time of each broker."""
         self._writer.begin(name)
         self.attempt.manifest.phases[name] = self._time()
         self._happened("phase", name=name)

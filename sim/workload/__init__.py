@@ -1,6 +1,4 @@
-"""Workloads for benchmarks of engines and routing: Fabret's generator, symbols with price thresholds, boxes
-around vehicles, ranges, filters with alternations.
-"""
+"""Workloads for benchmarks of engines and routing."""
 
 from covey.sim.workload.boolean import Boolean, Shape
 from covey.sim.workload.fabret import W0, W2, Domain, Fabret
@@ -19,10 +17,10 @@ from covey.sim.workload.moving import (
 from covey.sim.workload.workload import SubscriptionGroup, Subscriptions, Workload
 
 WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, SYMBOLS, SYMBOLS_TAIL, VEHICLES, BOX)}
-"""The workloads that engines are compared over, by name."""
+"""The workloads that engines are compared over."""
 
 TEXT_TESTS: dict[str, Workload] = {w.name: w for w in (PREFIXES, MEMBERS)}
-"""Those of tests on strings and lists beside others."""
+"""Workloads with tests on strings and lists."""
 
 __all__ = [
     "TEXT_TESTS",

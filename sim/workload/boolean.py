@@ -1,10 +1,4 @@
-"""Filters that are not conjunctions, by shape: the parameters of Bittner and Hinze 2005, section 3.
-
-A filter has |p| predicates on as many attributes, some of them in alternations. Its shape determines the
-number of conjunctions of its disjunctive normal form (S_s) and the share of them that contain a predicate
-(s^r). A predicate is an interval that an event's value hits with probability `fulfilled`; `redundancy` is the
-share of predicates that another subscription has, too (r_p).
-"""
+"""Filters that are not conjunctions, by shape: the parameters of Bittner and Hinze 2005, section 3."""
 
 from __future__ import annotations
 
@@ -24,10 +18,10 @@ _VALUES = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A conjunction of `common` predicates and of alternations.
+    """A conjunction of `common` predicates and of alternations, each predicate on its own attribute.
 
-    Each alternation is a tuple with the number of predicates of each of its branches: (1, 1) is `(x or y)`,
-    (2, 2, 2) is `(x and y or z and u or v and w)`.
+    An alternation has the number of predicates of each of its branches: (1, 1) is `(x or y)`, (2, 2, 2) is
+    `(x and y or z and u or v and w)`.
     """
 
     common: int
@@ -58,13 +52,12 @@ class Shape:
 
     @property
     def operators(self) -> int:
-        """|op|: inner nodes of the filter's tree, an operator of several operands counts once."""
+        """|op|: inner nodes of the filter's tree; an operator of several operands counts once."""
         inner = sum(1 + sum(branch > 1 for branch in branches) for branches in self.alternations)
         return inner + (self.common + len(self.alternations) > 1)
 
     def text(self, width: int) -> str:
-        """The filter on the attributes a0, a1, ...: predicate i is an interval of `width` that starts at
-        $vi."""
+        """The filter on attributes a0, a1, ...: predicate i is an interval of `width` that starts at $vi."""
         numbers = iter(range(self.predicates))
 
         def conjunction(size: int) -> str:
@@ -77,8 +70,8 @@ class Shape:
 
 
 def branching(predicates: int, conjunctions: int, shared: float) -> Shape:
-    """One alternation of `conjunctions` branches, which together have so many predicates that s^r is as near
-    to `shared` as it can be: a predicate is in one conjunction at least, so never below 1 / S_s."""
+    """One alternation of `conjunctions` branches such that s^r, the share of conjunctions with a predicate,
+    is as near to `shared` as possible; it is at least 1 / S_s."""
     if conjunctions == 1:
         return Shape(predicates)
     wanted = round((1 - shared) * predicates * conjunctions / (conjunctions - 1))
@@ -87,34 +80,37 @@ def branching(predicates: int, conjunctions: int, shared: float) -> Shape:
 
 
 def with_least(predicates: int, alternations: int, least: int) -> Shape:
-    """Alternations of a predicate with a conjunction, which give 2 ** alternations conjunctions, such that
-    `least` predicates have to hold: the paper's |p_min|."""
+    """Alternations of a predicate with a conjunction, hence 2 ** alternations conjunctions, such that `least`
+    predicates have to hold: the paper's |p_min|."""
     longer = _split(predicates - least, alternations)
     return Shape(least - alternations, tuple((1, length) for length in longer))
 
 
 def _split(predicates: int, into: int) -> tuple[int, ...]:
-    """Lengths of `into` conjunctions that have so many predicates together."""
+    """Lengths of `into` conjunctions with this number of predicates together."""
     length, longer = divmod(predicates, into)
     return (length + 1,) * longer + (length,) * (into - longer)
 
 
 def pairs(predicates: int, alternations: int) -> Shape:
-    """Alternations of two predicates each, which give 2 ** alternations conjunctions."""
+    """Alternations of two predicates each, hence 2 ** alternations conjunctions."""
     return Shape(predicates - 2 * alternations, ((1, 1),) * alternations)
 
 
 @dataclass(frozen=True)
 class Boolean(Workload):
-    """Subscriptions of one shape. Raises `ValueError` for an invalid parameter."""
+    """Subscriptions of one shape.
+
+    `fulfilled` is the probability that an event fulfils a predicate, p_e / (|s| |p|); `redundancy`, 0 up to
+    but not including 1, the share of predicates that another subscription has too (r_p). Raises `ValueError`
+    for an invalid parameter.
+    """
 
     name: str = "boolean"
     description: str = "Bittner and Hinze 2005, section 3"
     shape: Shape = Shape(10)
     fulfilled: float = 0.02
-    """Probability that an event fulfils a predicate: p_e / (|s| |p|)."""
     redundancy: float = 0.0
-    """r_p, 0 up to but not including 1."""
     event_type: EventType = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,10 +1,7 @@
 """The workload generator of Fabret et al. 2001, section 6.1, with all of its parameters.
 
-Subscriptions: n_S in batches of n_Sb, each with n_P predicates, some on fixed attributes with a fixed
-operator (n_Pfix, by operator), the others on random other attributes; constants come from a domain per
-attribute. Events: n_E in batches of n_Eb, each with n_A attributes, of which the first n_Afix are always the
-same. Skew: values of a domain follow Zipf's law over their rank (exponent 0: uniform), separately for
-subscriptions and events. Ranks start at the lower bound, so equal domains correlate and shifted ones do not.
+Values of a domain follow Zipf's law over their rank (exponent 0: uniform), separately for subscriptions and
+events. Ranks start at the lower bound, so equal domains correlate and shifted ones do not.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ class Domain:
             raise ValueError(f"domain skew {self.skew}: expected 0 (uniform) or a positive exponent")
 
     def draw(self, count: int, rng: np.random.Generator) -> Indices:
-        """`count` values, int64."""
+        """int64[count]."""
         if self.skew == 0.0:
             return rng.integers(self.lower, self.upper, size=count, endpoint=True)
         cumulative = np.cumsum(zipf_probabilities(self.upper - self.lower + 1, self.skew))
@@ -57,33 +54,31 @@ class Domain:
 class Fabret(Workload):
     """The generator; its fields are the paper's parameters (their symbols in brackets).
 
-    The fixed predicates are on the attributes a0, a1, ... in the order of `fixed`, e.g. {"==": 2,
-    "<": 1}: equality on a0 and a1, `<` on a2. Free predicates draw their operators from `operators`. Raises
-    `ValueError` for contradictory parameters.
+    The fixed predicates are on the attributes a0, a1, ... in the order of `fixed`, e.g. {"==": 2, "<": 1}:
+    equality on a0 and a1, `<` on a2. Free predicates are on random other attributes with operators from
+    `operators`. `domains` and `event_domains` are by attribute number. Raises `ValueError` for contradictory
+    parameters.
     """
 
     name: str = "fabret"
     description: str = "Fabret et al. 2001, section 6.1"
     attributes: int = 32
-    """Number of attributes of the event type (n_t)."""
+    """Of the event type (n_t)."""
     predicates: int = 5
-    """Predicates per subscription (n_P)."""
+    """Per subscription (n_P)."""
     fixed: Mapping[str, int] = field(default_factory=lambda: {"==": 2})
     """Fixed predicates by operator (n_Pfix=, n_Pfix<, ...)."""
     operators: tuple[str, ...] = ("==",)
-    """Operators of free predicates."""
     domain: Domain = Domain(1, 35)
-    """Domain of constants (l_P, u_P)."""
+    """Of constants (l_P, u_P)."""
     domains: Mapping[int, Domain] = field(default_factory=dict)
-    """Domains of constants by attribute number; `domain` applies to the others."""
     event_attributes: int | None = None
     """Attributes per event (n_A); all by default."""
     event_fixed: int = 0
-    """How many of the first attributes every event carries (n_Afix)."""
+    """How many of the first attributes every event has (n_Afix)."""
     event_domain: Domain | None = None
-    """Domain of event values (l_A, u_A); by default `domain`."""
+    """Of event values (l_A, u_A); by default `domain`."""
     event_domains: Mapping[int, Domain] = field(default_factory=dict)
-    """Domains of event values by attribute number."""
     subscription_batch: int | None = None
     """Subscriptions per batch (n_Sb), in the order of their ids; all at once by default."""
     event_batch: int | None = None
@@ -91,7 +86,7 @@ class Fabret(Workload):
     first_attribute: int = 0
     """First attribute of fixed and free predicates; section 6.4 shifts it."""
     focus: int | None = None
-    """Number of attributes, from `first_attribute` on, that subscriptions use; by default all the rest."""
+    """Number of attributes, from `first_attribute` on, that subscriptions use; by default all."""
 
     def __post_init__(self) -> None:
         for what, size in (("subscription", self.subscription_batch), ("event", self.event_batch)):
@@ -126,7 +121,6 @@ class Fabret(Workload):
         return self.attributes - self.first_attribute if self.focus is None else self.focus
 
     def with_(self, **changes: object) -> Fabret:
-        """The same generator with some parameters changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def arrivals(self, groups: list[SubscriptionGroup]) -> list[list[SubscriptionGroup]]:

@@ -1,28 +1,8 @@
-"""Workloads of values that move, after Jayaram et al. 2010: thresholds on prices of symbols (AT, section
-5.5), and boxes around vehicles (HTM, section 5.4).
+"""Workloads of values that move, after Jayaram et al. 2010: thresholds on prices (AT, section 5.5), and boxes
+around vehicles (HTM, section 5.4).
 
-The load `trading` (`sim/scenario/loads.py`) is AT with its 200 event types and uniform draws; here one
-engine holds all symbols in one event type, with skewed popularity and realistic prices.
-
-There are 200 symbols, with Zipf popularity for subscribers and publishers. 35 % of the subscriptions test for
-a price at or below a threshold, 33 % at or above it, 32 % equal to it; 30 % also test the volume. Prices are
-in cents, normally distributed around the symbol's level with a standard deviation of 10 % of it. Thresholds
-are drawn by their quantile in that distribution: anywhere (SYMBOLS), or in the outer tails (SYMBOLS-tail),
-where about 1 % of a symbol's subscriptions match.
-
-Subscriptions by symbol and price, and beside them some whose test is on strings or a list of constants.
-
-The subscriptions are those of SYMBOLS-tail but for `tests` of them, which test the attribute `note`: by an
-operator and a constant of their own, or by a list of `constants` of them. Notes of events are drawn evenly
-from the words that constants are drawn from. Compared with SYMBOLS-tail over as many subscriptions, this
-shows what such tests cost all others.
-
-The load `highway` (`sim/scenario/loads.py`) is HTM with its roads, operators and brokers; here one engine
-holds all boxes, and nothing but ranges is tested. A box of 10 x 10 around the vehicle in a city of 1000 x
-1000, and a density at or above a threshold. The box depends on the vehicle's position alone, so that one
-update of two variables moves it.
-
-BOX: ranges only. 16 attributes, 3 to 5 ranges on random ones, each 10 to 30 % of its domain wide.
+Unlike the loads of `sim/scenario/loads.py`, one engine has all symbols in one event type, with skewed
+popularity and realistic prices, and all boxes without roads and operators.
 """
 
 from __future__ import annotations
@@ -55,8 +35,12 @@ _DEVIATION = 0.10
 
 
 class Symbols(Workload):
-    """With `tail` (a fraction of the price distribution, 0.5 for all of it) the thresholds stay in the
-    tails.
+    """200 symbols, with Zipf popularity for subscribers and publishers.
+
+    35 % of the subscriptions test for a price `<=` a threshold, 33 % `>=`, 32 % `==`; 30 % also test the
+    volume. Prices are in cents, normally distributed around the symbol's level with a standard deviation of
+    10 % of it. Thresholds are drawn by their quantile: anywhere, or in the outer `tail` of the prices (a
+    fraction), where with SYMBOLS-tail about 1 % of a symbol's subscriptions match.
     """
 
     def __init__(
@@ -141,7 +125,12 @@ OPERATORS = ("prefix", "suffix", "contains", "!=", "<", *_LISTS)
 
 @dataclass(frozen=True)
 class TextTests(Workload):
-    """`tests` subscriptions with `operator`, each with one of `words`, or a list of `constants` of them."""
+    """SYMBOLS-tail with `tests` subscriptions replaced by tests of the attribute `note`, with `operator` and
+    one of `words`, or a list of `constants` of them.
+
+    Notes of events are drawn evenly from the same words. Compared with SYMBOLS-tail over as many
+    subscriptions, this shows what such tests cost all others.
+    """
 
     name: str = "PREFIXES"
     operator: str = "prefix"
@@ -210,7 +199,8 @@ MEMBERS = TextTests("MEMBERS", "in", tests=100, constants=1_000)
 
 
 class Vehicles(Workload):
-    """`side` is the edge of the box and `extent` that of the city; densities are 0..100."""
+    """Boxes with edges of `side` in a city with edges of `extent`, and densities 0..100 at or above a
+    threshold. A box depends on the vehicle's position alone, so one update of two variables moves it."""
 
     def __init__(self, name: str = "VEHICLES", *, extent: float = 1000.0, side: float = 10.0) -> None:
         self.name = name
@@ -247,8 +237,8 @@ VEHICLES = Vehicles()
 
 
 class Ranges(Workload):
-    """BOX: `least` to `most` ranges on random ones of `attributes`, each `narrow` to `wide` of the domain [0,
-    1) wide."""
+    """`least` to `most` ranges on random ones of `attributes`; each covers `narrow` to `wide` of the domain
+    [0, 1)."""
 
     def __init__(
         self,

@@ -1,9 +1,8 @@
 """Workloads by name, and parameters of those that are generated, from text.
 
-attributes=20   predicates=7   fixed="== == <"   operators="== < >"   domain=1..100   domain.a3=1..2
-skew=1.0   event_skew=0.5   event_domain=1..35   event_domain.a0=1..2   event_attributes=10   ...
-
-Of PREFIXES and MEMBERS: operator="not in"   tests=10000   constants=65   words=200000
+attributes=20 predicates=7 fixed="== == <" operators="== < >" domain=1..100 domain.a3=1..2 skew=1.0
+event_skew=0.5 event_domain=1..35 event_domain.a0=1..2 event_attributes=10 ... Of PREFIXES and MEMBERS:
+operator="not in" tests=10000 constants=65 words=200000
 """
 
 from __future__ import annotations
@@ -43,9 +42,7 @@ _OTHERS = (
 
 def find_workload(name: str, known: Mapping[str, Workload], settings: Iterable[str] = ()) -> Workload:
     """The workload `name`; `settings`, each `parameter=value`, change the parameters of a generated one.
-
-    Raises `InputError` for an unknown name, parameter or value, and for contradictory parameters.
-    """
+    Raises `InputError` for an unknown name, parameter or value, and for contradictory parameters."""
     by_name = {each.lower(): workload for each, workload in known.items()}
     if name.lower() not in by_name:
         raise InputError(f"workload {name!r}: expected one of {', '.join(known)}")

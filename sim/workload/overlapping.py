@@ -1,13 +1,12 @@
 """Overlapping subscriptions: the synthetic workload of Liu et al. 2007 (section 5.2, Table 1).
 
-Subscriptions are conjunctions of predicates that many share, and whose operators are expensive. Predicates
-have a popularity weight, uniform in [0, 1] or 1 / rank**exponent; the length of a subscription is uniform,
-and its predicates are drawn without replacement in proportion to their weights. An event satisfies each
-predicate independently of the others, with the probability that is its selectivity.
+Predicates have a popularity weight, uniform in [0, 1] or 1 / rank**exponent; the length of a subscription is
+uniform, and its predicates are drawn without replacement by weight. An event satisfies each predicate
+independently, with the predicate's selectivity as probability.
 
-The paper does not state how selectivities are drawn, only that an event matches 0.2 % of the subscriptions.
-Here a selectivity is, by `selectivity`, uniform in [0, m], the same m for all, or u**m for u uniform in
-[0, 1]; m is chosen such that the expected share of matching subscriptions is `matching`.
+The paper states only that an event matches 0.2 % of the subscriptions. Here a selectivity is, by
+`selectivity`, uniform in [0, m], the same m for all, or u**(1 / m - 1) for u uniform in [0, 1]; m is such
+that the expected share of matching subscriptions is `matching`.
 """
 
 from __future__ import annotations
@@ -27,21 +26,22 @@ _BISECTIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class Overlapping:
-    """The parameters of Table 1, and what the paper leaves open."""
+    """The parameters of Table 1, and those that the paper leaves open.
+
+    `exponent` is that of the Zipf distribution of popularity, None for uniform; costs are log-uniform between
+    1 and `dearest`.
+    """
 
     subscriptions: int
     predicates: int
     exponent: float | None = None
-    """Of the Zipf distribution of popularity; None: uniform."""
     shortest: int = 3
     longest: int = 5
     matching: float = 0.002
     selectivity: Literal["uniform", "equal", "power"] = "uniform"
     dearest: float = 1.0
-    """Costs are log-uniform between 1 and this."""
 
     def chains(self, seed: int) -> Chains:
-        """The subscriptions of a seed, with the selectivities and costs of their predicates."""
         draw = np.random.default_rng(seed)
         lengths = draw.integers(self.shortest, self.longest + 1, self.subscriptions)
         drawn = draw.permutation(self.predicates)[self._draw_predicates(draw)]
@@ -56,7 +56,7 @@ class Overlapping:
         )
 
     def _draw_predicates(self, draw: np.random.Generator) -> npt.NDArray[np.int64]:
-        """`longest` distinct predicates per subscription: those drawn twice are drawn again."""
+        """`longest` distinct predicates per subscription: repeated ones are drawn again."""
         weights: Floats
         if self.exponent is None:
             weights = draw.random(self.predicates)

@@ -1,8 +1,7 @@
 """A workload: an event type, subscriptions, events, and updates of subscriptions.
 
-Everything is drawn by numpy from a seed, identically on every machine. Subscriptions form groups, one per
-filter, whose members differ in the values of variables. The ids of all groups together are 0, 1, 2, ..., in
-random order, and a group loads with one `add_many`.
+Everything is drawn by numpy from a seed, identically on every machine. The ids of all groups together are 0,
+1, 2, ..., in random order, and a group loads with one `add_many`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class SubscriptionGroup:
         return len(self.ids)
 
     def slice(self, start: int, stop: int) -> SubscriptionGroup:
-        """The members `start` up to `stop`, without copying."""
+        """Without copying."""
         return SubscriptionGroup(
             self.filter,
             self.ids[start:stop],
@@ -57,7 +56,7 @@ class Subscriptions:
 
     @classmethod
     def of(cls, groups: Sequence[SubscriptionGroup]) -> Subscriptions:
-        """The subscriptions of groups; a column is 0 where a filter lacks its variable."""
+        """A column is 0 where a filter lacks its variable."""
         ids = np.concatenate([np.zeros(0, dtype=np.int64), *[group.ids for group in groups]])
         numbers = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
         order = np.argsort(ids)
@@ -78,7 +77,6 @@ class Subscriptions:
         return len(self.ids)
 
     def slice(self, start: int, stop: int) -> Subscriptions:
-        """Those from position `start` up to `stop`."""
         values = {name: column[start:stop] for name, column in self.values.items()}
         return Subscriptions(self.ids[start:stop], self.filters, self.numbers[start:stop], values)
 
@@ -97,13 +95,10 @@ class Workload(ABC):
         return list(self._groups(count, np.random.default_rng([seed, _SUBSCRIPTIONS])))
 
     def events(self, count: int, *, seed: int = 0) -> EventBatch:
-        """One batch of `count` events."""
         return self._events(count, np.random.default_rng([seed, _EVENTS]))
 
     def arrivals(self, groups: list[SubscriptionGroup]) -> list[list[SubscriptionGroup]]:
-        """The subscriptions of `groups` in the batches in which they are added: one, unless a workload
-        overrides this.
-        """
+        """The groups in the batches in which they are added; one by default."""
         return [groups]
 
     def moves(self, group: SubscriptionGroup, *, seed: int = 0) -> dict[str, Column]:
