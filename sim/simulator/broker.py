@@ -1,8 +1,7 @@
 """A broker in virtual time: the endpoint of the broker process, its ports, and the time that messages take.
 
-It does what `overlay/node/node.py` does, without sockets: frames that have arrived from one interface by the
-time the broker is free are handled together, in the order of arrival; what they cause leaves when their cost
-has passed. Other services are models (`cores.py`).
+Frames of one interface that have arrived when the broker becomes free are handled together, in the order of
+arrival; their actions leave when their cost has passed. Other services are models (`cores.py`).
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ _Method = TypeVar("_Method", bound=Callable[..., None])
 
 
 def _enters(method: _Method) -> _Method:
-    """Decorates what the clock, wires and other brokers call: a broker whose disk fails stops, as the process
-    does, and one that meets a crash point crashes."""
+    """For methods called by the clock, wires and other brokers: the broker stops if its disk fails, and
+    crashes at a crash point."""
 
     @wraps(method)
     def entered(self: SimulatedBroker, *arguments: Any) -> None:
@@ -65,9 +64,7 @@ def _enters(method: _Method) -> _Method:
 
 
 class BrokerPort(Port):
-    """A port of a broker: a connection, as its endpoint sees it. `policy` and `durable` are what a client of
-    it chose, `rights` what it may do.
-    """
+    """A connection, as its endpoint sees it. `policy`, `durable` and `rights` are those of the client."""
 
     __slots__ = ("_broker", "_budget", "_charged", "durable", "life", "policy", "rights")
 
@@ -82,13 +79,13 @@ class BrokerPort(Port):
         super().__init__(interface, owner)
         self._broker = owner
         self.life = owner.incarnation
-        """The life of the broker in which it is used. A port that another has replaced is used until its
-        connection ends: a goodbye may be on its way."""
+        """The broker's life. A port that another has replaced is used until its connection ends, since a
+        goodbye may be under way."""
         self.policy = policy
         self.durable = durable
         self.rights = rights
         self._charged = -1
-        """The connection that `_budget` is of, by its generation."""
+        """The generation of the connection that `_budget` belongs to."""
 
     def hello(self) -> Hello:
         return self._broker.endpoint.hello_for(self.interface)
@@ -133,9 +130,8 @@ class BrokerPort(Port):
 
 
 class SimulatedBroker:
-    """A broker; `name` is its interface, `broker/b1`. `make_core` creates its core at each start. With a rule
-    its links move (`repairing`), after `repair_after_ns`.
-    """
+    """`name` is its interface, `broker/b1`. `make_core` creates its core at each start. With a `rule` its
+    links move (`repairing`), after `repair_after_ns`."""
 
     def __init__(
         self,
@@ -158,10 +154,9 @@ class SimulatedBroker:
     ) -> None:
         self.name = name
         self.entered = False
-        """Whether a call is under way."""
         self.stopped = stopped
         self.clock_offset_ns = 0
-        """Its clock, which stamps events, shows so much more than virtual time."""
+        """Its clock, which stamps events, minus virtual time."""
         self._points = points
         self.storage = storage
         self._sync_ns = sync_ns
@@ -170,11 +165,11 @@ class SimulatedBroker:
         self.busy = False
         self.incarnation = 1
         self._charged_ns = 0
-        """The cost of all its messages, the current one included."""
+        """The cost of all its messages, including the current one."""
         self._busy_until_ns = 0
         self._armed_ns: list[int | None] = [None, None]
         self._late = False
-        """Whether the timer came while the broker was busy."""
+        """Whether the timer fired while the broker was busy."""
         self._clock = clock
         self._make_core = make_core
         self._make_link = make_link
@@ -184,11 +179,11 @@ class SimulatedBroker:
         self._options = options or EndpointOptions()
         self._service = service
         self.rule = rule
-        """By which its links move: that of the file, when it has read it last."""
+        """The rule of the overlay file that it has read last."""
         self._repair_after_ns = repair_after_ns
         self.repairing: Repairing | None = None
         self._lanes: ServedCore | None = None
-        """The core, under another service than that of the broker process."""
+        """The core, if the service is not "broker"."""
         self._inbox: deque[tuple[BrokerPort, int, Packet]] = deque()
         self._unread: dict[BrokerPort, list[tuple[BrokerPort, int, Packet]]] = {}
         """Packets of clients that have to wait (`BrokerEndpoint.delay_ns`)."""
@@ -231,27 +226,25 @@ class SimulatedBroker:
 
     @property
     def busy_ns(self) -> int:
-        """Its working time so far: with two lanes that of both."""
+        """Its working time so far; with two lanes the sum of both."""
         lanes_ns = 0 if self._lanes is None else self._lanes.busy_ns
         return lanes_ns + self._charged_ns - max(self._busy_until_ns - self._clock.now_ns, 0)
 
     # --- ports ----------------------------------------------------------------------------------------------
 
     def port(self, interface: str) -> BrokerPort:
-        """A new port towards a neighbour."""
         port = self.ports[interface] = BrokerPort(interface, self)
         self.endpoint.add_neighbour(interface)
         return port
 
     def moving_port(self, interface: str) -> BrokerPort:
-        """A new port towards a broker, for one connection of a link that may move."""
+        """A port for one connection of a link that may move."""
         port = self.ports[interface] = BrokerPort(interface, self)
         return port
 
     def session_port(
         self, interface: str, policy: SlowConsumer, durable: bool = False, rights: Rights | None = None
     ) -> BrokerPort:
-        """A port for a client that dials."""
         port = self.ports[interface] = BrokerPort(interface, self, policy, durable, rights)
         return port
 
@@ -262,8 +255,8 @@ class SimulatedBroker:
     # --- crash and restart ----------------------------------------------------------------------------------
 
     def crash(self, *, power: bool = True) -> None:
-        """Lose all state and all pending packets, the current one included; with `power` what is not synced,
-        too."""
+        """Lose all state and all pending packets, including the current one, and with `power` unsynced
+        writes."""
         self._charged_ns, self._busy_until_ns = self.busy_ns, self._clock.now_ns
         if self._lanes is not None:
             self._lanes.stop()
@@ -286,14 +279,13 @@ class SimulatedBroker:
         self._start(list(self.ports))
 
     def pause(self, pause_ns: int) -> None:
-        """Handle nothing for a time, as a stopped process; what arrives waits. The time counts as busy."""
+        """Handle nothing for a time, as a stopped process; packets wait. The time counts as busy."""
         if self.alive and self._lanes is not None:
             self._lanes.pause(pause_ns)
         elif self.alive:
             self._charge(pause_ns)
 
     def step_clock(self, step_ns: int) -> None:
-        """Its clock is set forward or back."""
         self.clock_offset_ns += step_ns
         self.endpoint.clock.offset_ns = self.clock_offset_ns
         if self.alive:
@@ -303,7 +295,6 @@ class SimulatedBroker:
 
     @_enters
     def arrive(self, port: Port, generation: int, packet: Packet) -> None:
-        """Queue a packet that has arrived."""
         assert isinstance(port, BrokerPort)
         if not self.alive:
             return
@@ -313,14 +304,13 @@ class SimulatedBroker:
 
     @_enters
     def broken(self, port: BrokerPort) -> None:
-        """The connection of a port has ended."""
         if self.alive:
             self.endpoint.lost(port.interface, port, self._clock.now_ns)
             self._settle()
 
     @_enters
     def repair(self, probes: Callable[[str], bool]) -> None:
-        """See to its links, if they may move; `probes` says which brokers answer it."""
+        """Advance its moving links, if it has any; `probes(broker)` is whether a broker answers."""
         if self.repairing is not None:
             now_ns = self._clock.now_ns
             for name in self.repairing.to_probe():
@@ -329,19 +319,18 @@ class SimulatedBroker:
             self._settle()
 
     def set_rule(self, rule: UplinkRule) -> None:
-        """Read a file with other brokers or links; one that does not run reads it when it starts."""
+        """A broker that is down reads the rule when it starts."""
         self.rule = rule
         if self.alive and self.repairing is not None:
             self.repairing.set_rule(rule, self._clock.now_ns)
             self._settle()
 
     def drain(self) -> None:
-        """Take no more events."""
         self.endpoint.drain()
         self._settle()
 
     def touch(self, port: BrokerPort) -> None:
-        """Pump this port as soon as the broker is no longer busy."""
+        """Pump this port as soon as the broker is not busy."""
         self._touched[port.interface] = port
 
     def _work(self) -> None:
@@ -368,7 +357,7 @@ class SimulatedBroker:
                 self._leave(port, generation, left, spent_ns)
 
     def _leave(self, port: BrokerPort, generation: int, frames: Sequence[Packet], delay_ns: int) -> None:
-        """Leave frames of a port where they are for a time."""
+        """Delay frames of a port, and those behind them."""
         self._unread[port] = [(port, generation, frame) for frame in frames]
         self._clock.after(delay_ns, self._read, self.incarnation, port)
 
@@ -380,7 +369,7 @@ class SimulatedBroker:
                 self._work()
 
     def _settle(self) -> None:
-        """After a call of the endpoint: serve the sessions, take the time that all of it cost, write."""
+        """After a call of the endpoint: serve the sessions, charge the cost of the call, write."""
         if self.endpoint.deferred:
             self.endpoint.deliver()
         self._arm()
@@ -407,7 +396,6 @@ class SimulatedBroker:
 
     @_enters
     def _served(self, source: Interface, actions: list[Action]) -> None:
-        """The service of a message has ended."""
         self.endpoint.perform(actions, source, self._clock.now_ns)
         self._settle()
         if self._inbox:
@@ -473,7 +461,7 @@ class SimulatedBroker:
         return ()
 
     def _together(self, port: BrokerPort, frame: Frame[Message]) -> list[Frame[Message]]:
-        """A frame, and those that have arrived behind it over the same connection."""
+        """The frame and those that have arrived behind it over the same connection, which leave the inbox."""
         frames, others = [frame], deque[tuple[BrokerPort, int, Packet]]()
         ended = False
         for entry in self._inbox:

@@ -1,12 +1,9 @@
-"""A client that re-subscribes and cancels late: the third way of Jayaram et al., section 4.2.
+"""A client that re-subscribes and cancels late: the "practical solution" of Jayaram et al., section 4.2.
 
-Besides subscribing first and unsubscribing first, the paper has "a practical solution": the outdated
-subscription is cancelled when the first event arrives that it does not match, since such an event shows that
-the new one has reached a publisher. A change that only narrows brings no such event: its outdated
-subscription stays until the next change, which cancels it, so there is one at most.
-
-Invariant: while there is one, what arrives is evaluated again, so that the client hands out what matches its
-newest values, once.
+The outdated subscription is cancelled at the first event that it does not match, which shows that the new one
+has reached a publisher. After a change that only narrows there is no such event: the next change cancels it,
+so there is one at most. Invariant: while there is one, the client evaluates events again, and delivers those
+that match its newest values, once.
 """
 
 from __future__ import annotations
@@ -24,23 +21,23 @@ if TYPE_CHECKING:
     from covey.overlay.core.client.strictness import ClientSubscription
 
 CANCEL_LATE = "cancel-late"
-"""The value of `resubscribe` beside those of `ClientSession`."""
+"""The value of `resubscribe`, in addition to those of `ClientSession`."""
 
 
 class CancellingSession(ClientSession):
-    """A session under static routing that cancels late. After a Deliver, `cancellations` are to be sent."""
+    """A session under static routing. Send its `cancellations` after each Deliver."""
 
     def __init__(self, publisher: str, *, engine: str = "cluster") -> None:
         super().__init__(publisher, routing="static", engine=engine)
         self.cancellations: list[Message] = []
         self._outdated: dict[int, int] = {}
-        """By subscription, the id on the wire of its outdated one."""
+        """By subscription, the wire id of its outdated one."""
         self._sent: dict[int, Filter] = {}
-        """By id on the wire, the filter with its values."""
+        """By wire id, the filter with its values."""
 
     @property
     def outdated(self) -> list[Filter]:
-        """The outdated subscriptions, with their values, that have not been cancelled."""
+        """The outdated subscriptions that have not been cancelled, with their values."""
         return [self._sent[old] for old in self._outdated.values()]
 
     def matches(self, message: Deliver) -> Matches | None:
@@ -65,7 +62,7 @@ class CancellingSession(ClientSession):
         return [*self._cancel(subscription_id), *super().unsubscribe(subscription_id)]
 
     def sync(self, clock_ns: int = 0) -> list[Message]:
-        """What is outdated is not repeated, and so void."""
+        """Outdated subscriptions are not repeated, and so void."""
         messages = super().sync(clock_ns)
         for old in self._outdated.values():
             self._retire(old)
@@ -89,7 +86,6 @@ class CancellingSession(ClientSession):
         return message
 
     def _cancel(self, uid: int) -> list[Message]:
-        """Of the outdated subscription, if there is one."""
         old = self._outdated.pop(uid, None)
         if old is None:
             return []
@@ -98,7 +94,7 @@ class CancellingSession(ClientSession):
         return [message]
 
     def _retire(self, old: int) -> None:
-        """Events may come for it until all that was sent so far has taken effect."""
+        """Events may arrive for it until everything sent so far has taken effect."""
         del self._sent[old]
         self._reception.wire_ids.retire(old, self.epoch)
 

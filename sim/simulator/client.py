@@ -1,7 +1,7 @@
 """A client in virtual time: the endpoint of the client library, and the calls of its user.
 
-Calls take effect at once, as in the client library; their messages leave when the connection is open. The
-user reads events as they arrive, unless told otherwise: what is not read costs credit.
+Calls take effect at once; their messages leave when the connection is open. The user reads events as they
+arrive while `reading`; unread events cost credit.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 
 class ClientPort(Port):
-    """The port of a client: moves the frames of its endpoint."""
-
     __slots__ = ("_clock", "_timer_ns", "endpoint")
 
     def __init__(
@@ -74,7 +72,7 @@ class ClientPort(Port):
 
 
 class _Claim:
-    """Credit for a message, which is granted again once each part of it has been read."""
+    """Credit for a message, granted again once each of its parts has been read."""
 
     __slots__ = ("_endpoint", "_parts", "_resets", "_size")
 
@@ -89,7 +87,7 @@ class _Claim:
 
 
 class SimulatedClient:
-    """A client; `name` is its interface, `client/c1`. It may be used until it leaves."""
+    """`name` is its interface, `client/c1`. It may be used until it leaves."""
 
     def __init__(
         self,
@@ -108,23 +106,23 @@ class SimulatedClient:
         self.session = session
         self.clock = clock
         self.clock_offset_ns = 0
-        """Its clock shows so much more than virtual time."""
+        """Its clock minus virtual time."""
         self.reading = True
         self.republishes: EventType | None = None
-        """The type under which the user publishes what `derives` makes of each event that it reads, before it
-        reads the next."""
+        """The user publishes `derives(event)` under this type for each event, before reading the next."""
         self.derives: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda event: [event]
         self._limits = limits or Limits()
         self._options = dict(endpoint_options or {})
         self._unread: deque[tuple[Matches, _Claim]] = deque()
         self.views: dict[int, ViewReader] = {}
-        """The readers of its views, by the id of their subscriptions."""
+        """By subscription id."""
         self.endpoint, self.port = self._connection(broker, link)
         self.policy = SlowConsumer.BLOCK
         self.durable = False
         """Whether its session outlives its connections and its broker."""
         self.policies: Mapping[str, str] | None = None
-        """By event type that it may subscribe to, which events of it; None for all events of all."""
+        """By event type that it may subscribe to, a filter of the permitted events; None permits
+        everything."""
         self.present = True
         self.moving = False
         self._observers = observers
@@ -191,14 +189,14 @@ class SimulatedClient:
         return subscription_id
 
     def _permitted(self, filter: Filter) -> Filter:
-        """What the events are that this client may get for a filter."""
+        """The filter of the events that this client may get."""
         if self.policies is None:
             return filter
         return parse(f"({filter}) and ({self.policies[filter.event_type.name]})", filter.event_type)
 
     @property
     def rights(self) -> Rights | None:
-        """By its policies; None for all."""
+        """By its policies; None permits everything."""
         if self.policies is None:
             return None
         subscribe = [Permission(name, where) for name, where in self.policies.items()]
@@ -230,7 +228,7 @@ class SimulatedClient:
         self.send(messages)
 
     def view(self, filter: Filter, values: Mapping[str, object] | None = None) -> int:
-        """A view, as `Client.view` of the client library, without waiting; its id."""
+        """As `Client.view` of the client library, without waiting; returns the view's id."""
         view_id, messages = self.session.view(filter, values)
         self.views[view_id] = ViewReader(self.session, view_id)
         self._observers.viewed(self, view_id)
@@ -262,7 +260,6 @@ class SimulatedClient:
         self.port.pump()
 
     def stop_reading(self) -> None:
-        """Events that arrive are left unread."""
         self.reading = False
 
     def resume_reading(self) -> None:
@@ -273,7 +270,6 @@ class SimulatedClient:
     # --- messages of the broker -----------------------------------------------------------------------------
 
     def arrive(self, port: Port, generation: int, packet: Packet) -> None:
-        """Handle a packet."""
         if port is not self.port or isinstance(packet, Goodbye):
             return
         endpoint = self.endpoint
@@ -312,7 +308,7 @@ class SimulatedClient:
         self._read()
 
     def _of_views(self, matches: Matches) -> tuple[Matches, list[DeliverTo]]:
-        """What is for others, and what is for views, which decide themselves what is inside."""
+        """The matches of subscriptions, and those of views, which decide themselves about their content."""
         if not self.views:
             return matches, []
         of_views = np.isin(matches.ids, list(self.views))
@@ -321,7 +317,6 @@ class SimulatedClient:
         return replace(matches, rows=rows[~of_views], ids=ids[~of_views]), own
 
     def _read(self) -> None:
-        """The user reads what has arrived."""
         while self._unread and self.reading:
             if self.republishes is not None and self.endpoint.outbox.full(self.republishes.name):
                 return  # its call to publish waits
@@ -353,7 +348,7 @@ class SimulatedClient:
                 self._observers.refused(self, action)
 
     def _answered(self, answered: Answered) -> None:
-        """Users that wait for updates of views read these, whatever else they read."""
+        """Users that wait for updates of views read them even if they are not `reading`."""
         for view_id, reader in self.views.items():
             if reader.state.event_type.name == answered.type_name:
                 reader.answered(answered.epoch)
@@ -366,7 +361,6 @@ class SimulatedClient:
             self._observers.view_changed(self, view_id, changes)
 
     def _expire(self, subscription_ids: Iterable[int]) -> None:
-        """The validity periods of subscriptions have ended."""
         for subscription_id in subscription_ids:
             self.session.forget_expired(subscription_id)  # its user reads nothing more of it
             self._filters.pop(subscription_id, None)

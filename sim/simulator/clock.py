@@ -1,7 +1,7 @@
-"""Virtual time: a heap of (time, sequence), so that simultaneous actions run in the order of scheduling.
+"""Virtual time: a heap of (time, sequence).
 
-Invariant: time never goes back, and the order of two actions depends on their times and the order in which
-they were scheduled alone; never on identity, hashing or the real clock.
+Invariant: time never goes back, and the order of two actions depends only on their times and the order in
+which they were scheduled; never on identity, hashing or the real clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NS_PER_S = 1_000_000_000
 
 
 class Clock:
-    """Times are integers, in nanoseconds since the start of the simulation."""
+    """Times are integers, in ns since the start of the simulation."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -30,11 +30,10 @@ class Clock:
         self._push(time_ns, False, action, arguments)
 
     def after(self, delay_ns: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Schedule an action after a delay."""
         self.at(self.now_ns + delay_ns, action, *arguments)
 
     def poll_at(self, time_ns: int, action: Callable[..., None], *arguments: Any) -> None:
-        """As `at`, for an action that repeats and mostly finds nothing to do (`only_polls`)."""
+        """As `at`, for an action that repeats and mostly has nothing to do (`only_polls`)."""
         self._polls += 1
         self._push(time_ns, True, action, arguments)
 
@@ -45,10 +44,8 @@ class Clock:
         heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._serial, poll, action, arguments))
 
     def run(self, until_ns: int | None = None, steps: int | None = None) -> None:
-        """Run all actions that are due by `until_ns` and advance the clock to it; without it run all.
-
-        With `steps` it runs at most so many actions and leaves the clock at the last of them.
-        """
+        """Run all actions due by `until_ns` and advance the clock to it; without it run all. With `steps` run
+        at most that many and leave the clock at the last of them."""
         heap = self._heap
         last = None if steps is None else self.steps + steps
         while heap and (until_ns is None or heap[0][0] <= until_ns):
@@ -63,7 +60,6 @@ class Clock:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is scheduled."""
         return not self._heap
 
     @property

@@ -1,23 +1,22 @@
-"""A routing core whose calls are observed, charged for, and altered by a defect; and models of how a broker
-serves the messages that wait for it.
+"""A routing core whose calls are observed, charged for, and altered by a defect; and models of services.
 
-The service "broker" is what the broker process does (`broker.py`). Under the others a frame is accepted when
-it arrives, and each of its messages waits in a lane. A server takes the first message of its first lane that
-has one and is busy for its cost; then, at one instant, the core handles the message and its actions leave.
+The service "broker" is the broker process (`broker.py`). Under the others a frame is accepted on arrival and
+its messages wait in lanes. A server takes the first message of its first lane that has one and is busy for
+its cost; then, at one instant, the core handles the message and its actions leave.
 
-    fifo           one lane and one server
-    control-first  one server; events wait while control does, but no service is interrupted
-    two-lanes      a server for control and one for events: the paper's brokers of two cores, which filter and
-                   forward while they change their posets (Jayaram et al., sections 5.3 and 5.6)
+- fifo: one lane and one server
+- control-first: one server; events wait while control does, but no service is interrupted
+- two-lanes: a server for control and one for events, the paper's brokers of two cores, which filter and
+  forward while they change their posets (Jayaram et al., sections 5.3 and 5.6)
 
-Messages of a source that depend on each other keep their order. Events behind an Advertise of their source
-wait in its lane, as do those after them. Whichever of these or an Unadvertise has its turn while earlier
-events of its source wait moves behind them; while a control message that has moved waits, so do the source's
-later ones. A session that begins or ends does so at once: the waiting messages of its interface are handled
-before it, and their cost delays the messages behind them.
+Dependent messages of a source keep their order. Events behind an Advertise of their source wait in its lane,
+as do later ones. An Advertise, Unadvertise or event whose turn comes while earlier events of its source wait
+moves behind them; while a moved control message waits, so do the source's later ones. When a session begins
+or ends, the waiting messages of its interface are handled first, and their cost delays the messages behind
+them.
 
-Events that publishers have under way bound the lanes where publishers have a window; beyond `FULL` messages
-in a lane frames are left where they are, so that their senders stop.
+Lanes are bounded by the windows of publishers; beyond `FULL` messages in a lane frames are left unread, so
+that their senders stop.
 """
 
 from __future__ import annotations
@@ -53,9 +52,8 @@ if TYPE_CHECKING:
 
 
 class ObservedCore:
-    """What a `BrokerEndpoint` uses of a core; the core is that of production. It serves sessions with
-    neighbours in one call, whose whole cost is known then. With a defect it handles one message at a time.
-    """
+    """What a `BrokerEndpoint` uses of a core. It serves sessions with neighbours in one call, so that the
+    whole cost is known. With a defect it handles one message at a time."""
 
     deferred: Sequence[object] = ()
 
@@ -78,7 +76,7 @@ class ObservedCore:
         self._unfinished: list[tuple[Interface, Sequence[Message], list[Action]]] = []
 
     def finish(self) -> None:
-        """The cost of all calls so far has passed."""
+        """Call when the cost of all calls so far has passed."""
         unfinished, self._unfinished = self._unfinished, []
         for source, messages, actions in unfinished:
             self._observers.handled(self._name, source, messages, actions)
@@ -86,7 +84,7 @@ class ObservedCore:
                 self._points.sending(self._name, actions)
 
     def take_cost(self) -> int:
-        """The cost of all calls since this was asked last."""
+        """The cost of all calls since the last `take_cost`."""
         cost_ns, self._cost_ns = self._cost_ns, 0
         return cost_ns
 
@@ -146,7 +144,6 @@ class ObservedCore:
         return actions
 
     def _charge(self, messages: Sequence[Message], took_ns: int) -> None:
-        """Add the cost of messages that were handled in one call."""
         count = max(1, len(messages))
         for message in messages:
             self._cost_ns += self._costs.charge(self._sample(message, took_ns // count))
@@ -177,7 +174,7 @@ _Lane = deque[_Waiting]
 
 @dataclass(slots=True, eq=False)
 class _Server:
-    """`lanes` in the order of their priority; `debt_ns` is to be worked before the next message."""
+    """`lanes` are in the order of their priority; `debt_ns` is worked before the next message."""
 
     lanes: tuple[_Lane, ...]
     current: _Waiting | None = None
@@ -188,8 +185,8 @@ class _Server:
 
 
 class ServedCore(ObservedCore):
-    """A core whose messages wait in lanes. `serve` is called with the source of a message that was handled
-    and its actions."""
+    """A core whose messages wait in lanes. It calls `serve` with the source and the actions of each handled
+    message."""
 
     def __init__(
         self,
@@ -215,11 +212,11 @@ class ServedCore(ObservedCore):
         else:
             self._servers = [_Server((control,) if service == "fifo" else (control, events))]
         self._ahead: dict[Interface, int] = {}
-        """By source: its messages in the lane of control behind which its events wait."""
+        """By source, its messages in the control lane behind which its events wait."""
         self._behind: dict[Interface, int] = {}
-        """By source: its messages in the lane of events."""
+        """By source, its messages in the event lane."""
         self._moved: dict[Interface, int] = {}
-        """By source: the control messages among them."""
+        """By source, its control messages in the event lane."""
         self._two = service == "two-lanes"
         self._serial = 0
         self._stopped = False
@@ -230,16 +227,14 @@ class ServedCore(ObservedCore):
 
     @property
     def busy_ns(self) -> int:
-        """The working time of all servers so far."""
         now_ns = self._clock.now_ns
         return sum(server.charged_ns - max(server.until_ns - now_ns, 0) for server in self._servers)
 
     def stop(self) -> None:
-        """The broker has crashed: nothing that waits is handled."""
+        """The broker has crashed: waiting messages are not handled."""
         self._stopped = True
 
     def pause(self, pause_ns: int) -> None:
-        """All servers work for so long on nothing."""
         for server in self._servers:
             server.debt_ns += pause_ns
             self._begin(server)
@@ -312,7 +307,7 @@ class ServedCore(ObservedCore):
         return None
 
     def _moves(self, waiting: _Waiting) -> bool:
-        """Whether something of its source in the lane of events has to be handled before it."""
+        """Whether a message of its source in the event lane has to be handled before it."""
         awaited = self._behind if isinstance(waiting.message, Publish | Unadvertise) else self._moved
         return waiting.source in awaited
 
@@ -334,7 +329,7 @@ class ServedCore(ObservedCore):
         return self._altered((waiting.message,), source, now_ns)
 
     def _flush(self, source: Interface, now_ns: int) -> list[Action]:
-        """Handle what waits of an interface, in the order of arrival."""
+        """Handle the waiting messages of an interface, in the order of arrival."""
         found: list[_Waiting] = []
         for server in self._servers:
             if server.current is not None and server.current.source == source:

@@ -1,17 +1,15 @@
 """The cost of a message to its broker: none, the measured processor time, or a calibrated time; and the file
-of a calibration: what operations cost a broker, by system and by shape of the load.
+of a calibration.
 
-`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration has a curve for
-each operation, the cost in nanoseconds as a function of the number of filters that the broker stores, those
-of its clients and of its neighbours. Between two points of a curve the logarithms are interpolated; beyond
-the first and the last the curve is constant, so it is to be measured up to what is simulated.
+`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration has by system,
+shape of the load and operation a curve of pairs: number of filters that the broker stores for clients and
+neighbours, rising, and ns. Logarithms are interpolated; beyond the ends a curve is constant, so measure up to
+the simulated size.
 
-    {"format": "covey-costs-1",
-     "note": "where the figures are from",
-     "costs": {"siena-parametric": {"boxes": {"publish": [[10, 52000], [100, 410000]], "update": ...}}}}
+{"format": "covey-costs-1", "note": "where the figures are from", "costs": {"siena-parametric": {"boxes":
+{"publish": [[10, 52000], [100, 410000]], "update": ...}}}}
 
-A curve is a list of pairs: a number of filters, rising, and nanoseconds. Invariant: the costs
-that are read can be charged, else the file is refused with the place of the mistake.
+Invariant: costs that were read can be charged; other files are refused with the place of the mistake.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ from typing import Any, NamedTuple, Protocol
 from covey.matcher.errors import CoveyError
 
 Points = Sequence[Sequence[float]]
-"""Numbers of filters, rising, each with nanoseconds."""
+"""(number of filters, ns), rising."""
 
 OPERATIONS = ("publish", "subscribe", "unsubscribe", "update", "acknowledge")
 _INSTEAD = {"disconnect": "unsubscribe", "unsubscribe": "subscribe", "update": "subscribe"}
-"""The operation that stands for one without a curve; for all others it is `acknowledge`."""
+"""The operation that replaces one without a curve; for all others `acknowledge`."""
 _BUCKETS = 4
 """Measured costs are added up by numbers of filters that differ by less than a factor of 2 ** (1 / 4)."""
 
 
 class Sample(NamedTuple):
-    """A message at a broker: its kind, events, the broker's filters, and the processor time if it is
+    """A message at a broker; `filters` are the broker's, `took_ns` is the processor time if it is
     measured."""
 
     broker: str
@@ -47,7 +45,7 @@ class Sample(NamedTuple):
 
 
 class Costs(Protocol):
-    """`charge` returns how long the broker is busy with a message."""
+    """`charge` returns the ns for which the broker is busy with a message."""
 
     @property
     def measures(self) -> bool:
@@ -58,8 +56,6 @@ class Costs(Protocol):
 
 
 class Free:
-    """Brokers take no time."""
-
     measures = False
 
     def charge(self, sample: Sample) -> int:
@@ -67,14 +63,14 @@ class Free:
 
 
 class Measured:
-    """Brokers take the measured processor time, times `scale`."""
+    """The measured processor time, times `scale`."""
 
     measures = True
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
         self._totals: dict[tuple[str, int], list[int]] = {}
-        """By operation and bucket of filters: messages, or events of `publish`; filters; nanoseconds."""
+        """By operation and bucket of filters: messages (of `publish` events), filters, ns."""
 
     def charge(self, sample: Sample) -> int:
         bucket = round(_BUCKETS * log(max(sample.filters, 1), 2))
@@ -94,7 +90,7 @@ class Measured:
         return total
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
-        """The mean cost of each operation of a calibration by the number of filters, without the scale."""
+        """The mean cost of each operation by the number of filters, without the scale."""
         curves: dict[str, list[tuple[float, float]]] = {}
         for (operation, _), (count, filters, took_ns) in sorted(self._totals.items()):
             if operation in OPERATIONS:
@@ -104,7 +100,7 @@ class Measured:
 
 
 class Calibrated:
-    """Brokers take the time of a curve per operation, times `scale`; a Publish that of each of its events.
+    """The cost from a curve per operation, times `scale`; of a Publish for each of its events.
 
     Without a curve an `update` or `unsubscribe` costs as a `subscribe`, the end of a session as an
     `unsubscribe`, and every other message as an `acknowledge`, or nothing if that has no curve either.
@@ -143,7 +139,7 @@ class _Curve:
         self._known: dict[int, int] = {}
 
     def at(self, filters: int) -> int:
-        """Nanoseconds."""
+        """In ns."""
         cost = self._known.get(filters)
         if cost is None:
             cost = self._known[filters] = round(exp(self._log_at(log(max(filters, 1)))))
@@ -169,7 +165,7 @@ class CalibrationError(CoveyError, ValueError):
 
 
 def save_costs(path: str | Path, table: CostTable, note: str) -> None:
-    """Write a calibration file. `CalibrationError` if that fails, or if there are no costs to write."""
+    """Write a calibration file. `CalibrationError` if that fails, or if a curve is missing."""
     for system, shapes in table.items():
         for shape, curves in shapes.items():
             if any(operation not in curves for operation in _NEEDED):
@@ -185,7 +181,7 @@ def save_costs(path: str | Path, table: CostTable, note: str) -> None:
 
 
 def load_costs(path: str | Path, system: str, shape: str) -> dict[str, Points]:
-    """The curves of a system under a load; `CalibrationError` naming the file and what is wrong with it."""
+    """The curves of a system under a load. `CalibrationError` names the file and the fault."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

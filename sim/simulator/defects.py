@@ -1,14 +1,8 @@
-"""What is done to brokers of histories: crashes at a kind of message, and defects.
+"""Crashes of brokers at a kind of message, and seeded defects, which prove that the checkers detect them.
 
-Crashes at a kind of message: a broker ends before it handles the next one, or around sending it.
-
-Kinds are names of messages (`core/messages.py`), and "Hello", "Goodbye" and "Frame" of what carries them; a
-Frame without messages acknowledges. An event that is stored is sent as a Publish or a Deliver.
-
-Seeded defects: brokers with one fault each, to prove that the checkers detect it.
-
-A defect changes the actions that a broker's core returned; the core itself is that of production. Epochs stay
-intact, so that only the fault itself can be detected.
+Kinds are names of messages (`core/messages.py`), and "Hello", "Goodbye" and "Frame"; a Frame without messages
+acknowledges. A stored event is sent as a Publish or a Deliver. A defect changes the actions that a broker's
+core returned. Epochs stay intact, so that only the fault itself can be detected.
 """
 
 from __future__ import annotations
@@ -44,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Moment(Enum):
-    """When a broker crashes: a message has arrived; it is about to leave; it has left."""
+    """A message has arrived, is about to leave, or has left."""
 
     RECEIVED = "received"
     SENDING = "sending"
@@ -70,7 +64,7 @@ SENT_KINDS = (*RECEIVED_KINDS[3:], "Deliver")
 
 @dataclass(slots=True)
 class CrashPoint:
-    """The broker crashes that comes to the `number`-th message of a kind; `power` is that of `crash`."""
+    """A broker crashes at its `number`-th message of a kind; `power` is as in `crash`."""
 
     moment: Moment
     kind: str
@@ -79,11 +73,12 @@ class CrashPoint:
 
 
 class CrashPoints:
-    """Those of all brokers. `sent` is called with a broker that is to crash once what it sends has left."""
+    """The crash points of all brokers. `sent` is called with a broker that is to crash once its messages have
+    left."""
 
     def __init__(self, sent: Callable[[str], None]) -> None:
         self.met: dict[str, CrashPoint] = {}
-        """By broker the point that it has met last."""
+        """The last crash point that each broker has met."""
         self._sent = sent
         self._points: list[CrashPoint] = []
 
@@ -94,12 +89,13 @@ class CrashPoints:
         self._points.clear()
 
     def received(self, broker: str, message: Message | Packet) -> None:
-        """A broker is about to handle a message. `SimulatedCrash` if it is to crash before it does."""
+        """Call before a broker handles a message. Raises `SimulatedCrash` if it crashes before that."""
         if self._points:
             self._meet(broker, Moment.RECEIVED, (type(message).__name__,))
 
     def sending(self, broker: str, actions: Sequence[Action]) -> None:
-        """A broker is about to send what its core has decided. `SimulatedCrash` if it is to crash before."""
+        """Call before a broker sends its core's actions. Raises `SimulatedCrash` if it crashes before
+        that."""
         if not self._points:
             return
         kinds = []
@@ -132,15 +128,14 @@ class Defect(ABC):
 
     @abstractmethod
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        """The actions of the defective broker for this message of that interface."""
+        """The actions of the defective broker for this message of the interface `source`."""
 
 
 class _Altered(Defect):
-    """Messages of one kind leave with wrong fields."""
+    """Messages of one `kind` leave with the fields `wrong`."""
 
     kind: type[Update | Unsubscribe | Deliver]
     wrong: Mapping[str, Any]
-    """The wrong fields."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         altered: list[Action] = []
@@ -153,14 +148,14 @@ class _Altered(Defect):
 
 
 class DropUpdate(_Altered):
-    """An Update to a neighbour carries no values."""
+    """An Update to a neighbour has no values."""
 
     kind = Update
     wrong: Mapping[str, Any] = {"values": {}}
 
 
 class KeepSlot(_Altered):
-    """A slot is not released: the Unsubscribe names none."""
+    """A slot is not released: the Unsubscribe has no valid id."""
 
     kind = Unsubscribe
     wrong: Mapping[str, Any] = {"subscription_id": 0}
@@ -216,8 +211,6 @@ class EarlyAcknowledge(Defect):
 
 
 class _Unsent(Defect):
-    """Some events are not sent."""
-
     @abstractmethod
     def drops(self, message: Publish | Deliver) -> bool: ...
 
@@ -250,14 +243,14 @@ class NoLastEvents(_Unsent):
 
 
 class NoDepartures(_Unsent):
-    """Who has the last event of a key gets no next one that does not match."""
+    """Receivers of the last event of a key do not get the next one if it does not match."""
 
     def drops(self, message: Publish | Deliver) -> bool:
         return message.for_views and not message.replayed
 
 
 class NoRestoredKeys(Defect):
-    """A broker that restarts drops the last events of keys that it is given again."""
+    """A broker that restarts drops the restored last events of keys."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         if not isinstance(message, RestoreKeys):
@@ -268,7 +261,7 @@ class NoRestoredKeys(Defect):
 
 
 class EarlyAnswer(Defect):
-    """Last events are said to be complete before the brokers further on have sent theirs."""
+    """Last events are answered as complete before the brokers further on have sent theirs."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         if not isinstance(message, Subscribe | Update) or not message.for_views:
@@ -308,7 +301,7 @@ class RepeatEvent(Defect):
 
 
 class WrongResults(Defect):
-    """Answers of named operators travel as their contrary."""
+    """Answers of named operators are negated on their way."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         altered: list[Action] = []

@@ -1,12 +1,9 @@
 """Files of a directory in memory, with the faults of real disks, drawn from a seed.
 
-Each file has what is durable and what the system would answer, and a list of the writes between. A crash
-leaves of these any prefix or any mixture of sectors, and in place of lost sectors zeros or noise; names that
-were not synced may vanish, and removed ones come back. A failed sync drops its writes without a word: they
-are read until the crash, and later syncs do not make them durable.
-
-Faults that are set: `room` bytes before the disk is full, the operations until a crash, a write or a sync
-that fails, a file that cannot be read, a bit that flips. A write that fails may have written a part.
+A crash leaves any prefix or any mixture of sectors of the unsynced writes, and zeros or noise in place of
+lost sectors; unsynced names may vanish, and removed ones come back. A failed sync drops its writes silently:
+they are read until the crash, and later syncs do not make them durable. A failed write may have written a
+part.
 """
 
 from __future__ import annotations
@@ -20,13 +17,13 @@ SECTOR_BYTES = 512
 
 
 class SimulatedCrash(Exception):  # noqa: N818 - the end of a process, which nothing handles as an error
-    """The process ends here, or the machine."""
+    """The process or the machine ends here."""
 
 
 @dataclass(slots=True)
 class _Content:
-    """Bytes, and of them those with a flipped bit, by position. A flip ends where other bytes are written, or
-    the bytes go."""
+    """Bytes, and flipped bits by position. A flip ends when other bytes are written there, or the bytes are
+    cut."""
 
     data: bytearray = field(default_factory=bytearray)
     flips: dict[int, int] = field(default_factory=dict)
@@ -57,20 +54,20 @@ class _File:
     current: _Content = field(default_factory=_Content)
     durable: _Content = field(default_factory=_Content)
     unsynced: list[tuple[int, bytes]] = field(default_factory=list)
-    """Writes that the next sync makes durable, by position."""
+    """(position, data) of writes that the next sync makes durable."""
     dropped: list[tuple[int, bytes]] = field(default_factory=list)
-    """Writes of a failed sync."""
+    """(position, data) of writes of a failed sync."""
 
 
 class SimulatedFiles:
-    """`Files` in memory. `path` is for messages, `sector_bytes` what a disk writes whole."""
+    """`Files` in memory. `path` is for messages; a disk writes `sector_bytes` atomically."""
 
     def __init__(self, seed: int, *, path: str = "disk", sector_bytes: int = SECTOR_BYTES) -> None:
         self.path = path
         self.room: int | None = None
-        """Bytes that files may grow by before the disk is full."""
+        """Bytes by which files may grow before the disk is full."""
         self.crash_in: int | None = None
-        """The number of changes, syncs among them, until one ends in `SimulatedCrash`."""
+        """The number of changes and syncs until one raises `SimulatedCrash`."""
         self.failing_writes = 0
         self.failing_syncs = 0
         self.unreadable: set[str] = set()
@@ -159,11 +156,11 @@ class SimulatedFiles:
 
     @property
     def flips(self) -> list[tuple[str, int, int]]:
-        """File, position and bit of each flip that is there to be read."""
+        """File, position and bit of each flip that can be read."""
         return [(name, *flip) for name, file in self._files.items() for flip in file.current.flips.items()]
 
     def flip(self, name: str, position: int) -> bool:
-        """Flip a bit of a byte, if it is on the disk and is not about to be written."""
+        """Flip a bit of a byte that is on the disk and not about to be written; return whether it is."""
         file, bit = self._file(name), 1 << self._random.randrange(8)
         writes = file.unsynced + file.dropped
         if position >= len(file.durable.data) or any(0 <= position - at < len(data) for at, data in writes):
@@ -244,7 +241,7 @@ class SimulatedFiles:
 
 
 class SimulatedWriter:
-    """`FileWriter` in memory, of one process: after a crash it raises."""
+    """`FileWriter` in memory, of one process: after a crash it raises `SimulatedCrash`."""
 
     def __init__(self, files: SimulatedFiles, name: str, file: _File, position: int, process: int) -> None:
         self._files = files

@@ -1,9 +1,5 @@
-"""Links that move around brokers that are dead or out of reach, in virtual time.
-
-It does what `overlay/node/dialer.py` does: gives each broker the time, answers its probes, and opens the
-connection to whom it wants to be linked, if both have read the same file. Any two brokers may be kept apart.
-A probe is answered at once.
-"""
+"""Links that move around dead or unreachable brokers in virtual time, as `overlay/node/dialer.py`: advances
+each broker, answers its probes at once, and opens its upward link if both ends have read the same file."""
 
 from __future__ import annotations
 
@@ -18,9 +14,7 @@ from covey.sim.simulator.wire import Wire, WireOptions
 
 
 class MovingLinks:
-    """The links of `brokers`; `links` are kept to be those that are open, listener and dialer. Brokers are
-    named by their interfaces.
-    """
+    """Keeps `links` equal to the open ones, (listener, dialer). Brokers are named by their interfaces."""
 
     def __init__(
         self,
@@ -41,18 +35,17 @@ class MovingLinks:
         """The wire of each broker's upward link."""
         self._apart: set[frozenset[str]] = set()
         self.delays_ns: dict[frozenset[str], int] = {}
-        """By pair of brokers, where its delay is not that of the options."""
+        """By pair of brokers, where it is not the delay of the options."""
 
     def start(self, broker: str) -> None:
-        """A broker has started."""
+        """Call when a broker has started."""
         self._advance(broker, self._brokers[broker].incarnation)
 
     def reach(self, a: str, b: str) -> bool:
-        """Whether two brokers reach each other."""
         return self._brokers[a].alive and self._brokers[b].alive and frozenset((a, b)) not in self._apart
 
     def keep_apart(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """These pairs of brokers do not reach each other from now on, and all others do."""
+        """From now on these pairs of brokers do not reach each other, and all others do."""
         self._apart = {frozenset(pair) for pair in pairs}
         for broker, wire in self.wires.items():
             if wire.up and frozenset((broker, wire.dialer.interface)) in self._apart:

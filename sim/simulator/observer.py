@@ -1,8 +1,5 @@
-"""What happens in a run, as calls to its observers: the checkers and the trace.
-
-Each call comes at the (virtual) moment of the happening, in the order of the happenings. Observers change
-nothing.
-"""
+"""The events of a run as calls to its observers, the checkers and the trace, in order and at their (virtual)
+time. Observers change nothing."""
 
 from __future__ import annotations
 
@@ -21,10 +18,8 @@ if TYPE_CHECKING:
 
 
 class ObservedClient(Protocol):
-    """A simulated client, or the session of a real one (`sim/experiments/runs/real.py`).
-
-    `name` and `broker` are interfaces (`client/c1`, `broker/b1`); `present` turns false when it leaves.
-    """
+    """A simulated client, or the session of a real one (`sim/experiments/runs/real.py`). `name` and `broker`
+    are interfaces (`client/c1`, `broker/b1`); `present` becomes false when it leaves."""
 
     @property
     def name(self) -> str: ...
@@ -59,7 +54,7 @@ class Observer:
         """A client has left its broker and dials this one, where it sends its whole state again."""
 
     def left(self, client: ObservedClient, vanished: bool) -> None:
-        """A client leaves; if it vanishes, what it sent and nobody has received is lost."""
+        """A client leaves; if it vanishes, messages that it sent and nobody received are lost."""
 
     def advertised(self, client: ObservedClient, event_type: EventType) -> None:
         """A client advertises a type that it did not advertise before."""
@@ -83,19 +78,19 @@ class Observer:
         """A client gives a subscription another validity period (`session.ends_ns`)."""
 
     def expired(self, client: ObservedClient, subscription_id: int) -> None:
-        """A client learns that the validity period of a subscription has ended."""
+        """A client is notified that the validity period of a subscription has ended."""
 
     def viewed(self, client: ObservedClient, view_id: int) -> None:
-        """A client opens a view. Views are no subscriptions to observers."""
+        """A client opens a view. For observers views are not subscriptions."""
 
     def view_moved(self, client: ObservedClient, view_id: int) -> None:
         """A client changes values of a view."""
 
     def view_reset(self, client: ObservedClient, view_id: int) -> None:
-        """The broker of a view had lost the session, and gets it again."""
+        """A view's session was lost at the broker, which gets it again."""
 
     def view_answered(self, client: ObservedClient, view_id: int) -> None:
-        """A view, or its newest update, is complete: its user has read what is inside."""
+        """A view, or its newest update, is complete: its user has read the view's content."""
 
     def view_closed(self, client: ObservedClient, view_id: int) -> None:
         """A client closes a view."""
@@ -110,7 +105,7 @@ class Observer:
         """Events reach the user of a subscription, or are removed as spurious."""
 
     def missed(self, client: ObservedClient, gap: Gap) -> None:
-        """A client is told of events that were dropped for it."""
+        """A client gets the Gap of events that were dropped for it."""
 
     def settled(self, client: ObservedClient, epoch: int) -> None:
         """A client's control messages up to this epoch have taken effect."""
@@ -124,7 +119,7 @@ class Observer:
     def handled(
         self, broker: str, source: str, messages: Sequence[Message], actions: Sequence[Action]
     ) -> None:
-        """The time that a simulated broker takes for messages has passed, and what they cause leaves."""
+        """The time that a simulated broker takes for messages has passed, and its actions leave."""
 
     def dropped(self, broker: str, action: Drop) -> None:
         """A broker drops events."""
@@ -139,14 +134,14 @@ class Observer:
         """A broker loses its state."""
 
     def released(self, broker: str, neighbour: str) -> None:
-        """A broker has ended its link to another one, because links move: what waited there is lost."""
+        """A broker has ended a link that moves: pending events of it are lost."""
 
     def restarted(self, broker: str) -> None:
         """A broker starts again."""
 
 
 class Observers(list[Observer], Observer):
-    """Several, in the order in which each call passes through them."""
+    """Several observers, called in order."""
 
 
 def _passed_on(name: str) -> Callable[..., None]:

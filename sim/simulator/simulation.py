@@ -1,7 +1,7 @@
 """A whole overlay in virtual time: brokers, clients, wires and faults.
 
-Everything random is drawn from one seed and runs in the order of `clock.py`, so the same calls give the same
-run. Brokers and clients are named by their interfaces: `broker/b1`, `client/c1`.
+All draws are from one seed and run in the order of `clock.py`, so the same calls give the same run. Brokers
+and clients are named by their interfaces: `broker/b1`, `client/c1`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _DRAIN_NS = 5_000 * NS_PER_MS
 
 
 class Simulation:
-    """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
-    holds options of `Link`, `options` the limits of brokers, and `wire` the options of wires without a
-    topology. `service` is that of brokers (`cores.py`). The engine "poset", which implies the poset
-    "diagram", is for brokers: clients have no poset.
-    `evaluator` and `link_evaluator` make those of a broker at each start. With `repair_after_ns` the links
-    of a built topology move around brokers that are dead (`moving`). Events keep the time of the call
-    that publishes them, since checkers must know it.
+    """`link` has options of `Link`, `options` the limits of brokers, `wire` the options of wires without a
+    topology; `service` is from `cores.py`. The engine "poset", which implies the poset "diagram", is for
+    brokers; clients use "naive".
+
+    `evaluator` and `link_evaluator` are called at each start of a broker. With `repair_after_ns` the links of
+    a built topology move around dead brokers (`moving`). Events keep the time of the call that publishes
+    them, for the checkers.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Simulation:
         self.observers = Observers(observers)
         self.crash_points = CrashPoints(lambda name: self.clock.after(0, self._stopped, name))
         self.on_stop: Callable[[str, BaseException | None], None] = lambda broker, error: None
-        """Called with a broker that has stopped: at a crash point, or since its disk has failed."""
+        """Called with a broker that has stopped, at a crash point or because its disk has failed."""
         self.on_damage: Callable[[str, str, StoredEvents], None] = lambda *_: None
         """Called with a broker, a type, and events that damage to the broker's disk may have lost."""
         self._connected: dict[str, SimulatedClient] = {}
         self._abandoned: set[str] = set()
-        """The dead brokers that have no clients any more, until they start again."""
+        """Dead brokers without clients, until they start again."""
         self._incarnations: dict[str, int] = {}
         self._wires: dict[tuple[str, str], Wire] = {}
         self._random = random.Random(f"wires {seed}")
@@ -126,7 +126,7 @@ class Simulation:
     # --- shape ----------------------------------------------------------------------------------------------
 
     def build(self, topology: Topology, event_types: Iterable[EventType] = ()) -> None:
-        """Brokers and links of a topology, with its delays."""
+        """Add the brokers and links of a topology, with its delays."""
         self._topology = topology
         types = tuple(event_types)
         neighbours: dict[str, list[str]] = {broker: [] for broker in topology.brokers}
@@ -150,7 +150,7 @@ class Simulation:
     def add_broker(
         self, name: str, neighbours: Iterable[str] = (), event_types: Iterable[EventType] = ()
     ) -> SimulatedBroker:
-        """Add a broker; `neighbours` are the ids of the brokers that it will be linked to."""
+        """`neighbours` are the ids of the brokers that it will be linked to."""
         types, neighbour_ids = tuple(event_types), tuple(neighbours)
         broker_id = name.removeprefix("broker/")
 
@@ -218,7 +218,7 @@ class Simulation:
     # --- brokers that join and leave, where links move ------------------------------------------------------
 
     def join_broker(self, name: str, to: str) -> None:
-        """A broker joins, linked to another one. The others are to read the file (`reload`)."""
+        """Add a broker with a link to `to`. The others have to `reload` the file."""
         assert self._rule is not None
         order = (*self._rule.brokers, name.removeprefix("broker/"))
         self._write_file(order, (*self._file_links, (to.removeprefix("broker/"), order[-1])))
@@ -227,7 +227,8 @@ class Simulation:
         self.moving.start(name)
 
     def leave_broker(self, name: str, then: Callable[[], None]) -> None:
-        """A broker leaves: it drains and ends, with its clients. `then` the others are to read the file."""
+        """A broker drains and ends, with its clients; then `then` is called, and the others have to `reload`
+        the file."""
         assert self._rule is not None
         left = name.removeprefix("broker/")
         links = links_without(self._rule.brokers, self._file_links, left)
@@ -252,7 +253,6 @@ class Simulation:
         self._rule = self.moving.rule = UplinkRule(brokers, links)
 
     def reload(self, name: str) -> None:
-        """A broker reads the file."""
         assert self._rule is not None
         if name not in self._departed:
             self.brokers[name].set_rule(self._rule)
@@ -269,10 +269,8 @@ class Simulation:
         policies: Mapping[str, str] | None = None,
         **endpoint_options: int,
     ) -> SimulatedClient:
-        """Add a client to a broker, which it dials at once. With `policies` it may subscribe to these event
-        types, and to those of their events that the filter matches. The options are those of
-        `ClientEndpoint`.
-        """
+        """Add a client, which dials at once. `policies` has a filter of the permitted events for each
+        permitted type. The options are for `ClientEndpoint`."""
         publisher = name.removeprefix("client/")
         engine = "naive" if self.engine == POSET_ENGINE else self.engine
         if self.routing == "static" and self.resubscribe == CANCEL_LATE:
@@ -311,7 +309,7 @@ class Simulation:
             client.port.wire.cut()
 
     def abandon(self, broker: str) -> None:
-        """The clients of a broker that stays dead disappear, as will those that move there."""
+        """The clients of a broker that stays dead vanish, as will those that move there."""
         self._abandoned.add(broker)
         for client in list(self._connected.values()):
             if client.broker == broker and client.name in self.clients:
@@ -326,10 +324,10 @@ class Simulation:
         return client
 
     def move(self, name: str, broker: str) -> None:
-        """A client leaves its broker once everything it has sent has arrived, and joins another. With a
-        durable session it leaves without a word, once its events are accepted.
+        """A client leaves its broker once everything it has sent has arrived, and joins another; with a
+        durable session without a goodbye, once its events are accepted.
 
-        From then on it publishes under a new identity, since its older events may still be on their way.
+        From then on it publishes under a new identity, since older events may still be under way.
         """
         client = self.clients[name]
         if client.broker == broker or client.moving:
@@ -372,7 +370,7 @@ class Simulation:
         return Link(self._incarnations[name], **self._link_options)
 
     def _dial(self, client: SimulatedClient) -> None:
-        """Dial the client's broker if it is alive; a restarted broker is dialled again (`restart`)."""
+        """Dial the client's broker if it is alive; `restart` dials again."""
         broker = self.brokers[client.broker]
         if not broker.alive:
             return
@@ -382,7 +380,7 @@ class Simulation:
         self._insist(client, wire)
 
     def _insist(self, client: SimulatedClient, wire: Wire) -> None:
-        """A client dials again where it is refused: its session may be on its way, or ending in parts."""
+        """Dial again after a refusal: the session may be under way, or ending in parts."""
         current = client.port.wire is wire and self._connected.get(client.name) is client
         if not current or client.port.open or not self.brokers[client.broker].alive:
             return
@@ -392,7 +390,7 @@ class Simulation:
             self._dial(client)
 
     def redial(self, name: str) -> bool:
-        """Connect a client again whose connection the broker has ended; whether it was."""
+        """Connect a client again whose connection the broker has ended; return whether it had."""
         client = self.clients[name]
         wire = client.port.wire
         if not self.brokers[client.broker].alive or (wire is not None and wire.up):
@@ -403,7 +401,7 @@ class Simulation:
     # --- faults ---------------------------------------------------------------------------------------------
 
     def disconnect(self, name: str, down_ns: int) -> None:
-        """The connection of a client breaks for a time shorter than the lease, of one that leaves too."""
+        """The connection of a client, even one that leaves, breaks for a time shorter than the lease."""
         client = self.clients.get(name) or self._connected.get(name)
         wire = None if client is None else client.port.wire
         if client is not None and wire is not None:
@@ -424,7 +422,7 @@ class Simulation:
             self.clock.after(down_ns, self.unblock, a, b)
 
     def block(self, a: str, b: str) -> None:
-        """The link between two brokers breaks until it is unblocked."""
+        """The link between two brokers breaks until `unblock`."""
         wire = self._wires[a, b]
         if not wire.blocked:
             wire.cut()
@@ -435,15 +433,14 @@ class Simulation:
         self._redial(a, b)
 
     def connections(self) -> list[Wire]:
-        """All open connections: of links, and of clients."""
+        """All open connections, of links and of clients."""
         links = self._wires if self.moving is None else self.moving.wires
         clients = [client.port.wire for client in self._connected.values()]
         return [wire for wire in (*links.values(), *clients) if wire is not None and wire.up]
 
     def repeat_connection(self, wire: Wire) -> None:
-        """The end that has opened a connection opens another one. The broker of a client has not noticed that
-        the former has ended: it does by its PINGs.
-        """
+        """The dialing end opens another connection. A client's broker notices the end of the former only by
+        its PINGs."""
         port = wire.dialer
         if isinstance(port.owner, SimulatedClient):
             port.open = False
@@ -461,9 +458,8 @@ class Simulation:
             wire.dial()
 
     def crash(self, name: str, down_ns: int, *, power: bool = True) -> None:
-        """A broker loses its state and restarts after a time, 0 for never; it ignores further crashes until
-        then. Without `power` only its process is killed: what it has sent arrives, and what it has written
-        stays.
+        """A broker loses its state and restarts after `down_ns`, 0 for never; it ignores further crashes
+        until then. Without `power` only its process is killed: its sent messages arrive, and its writes stay.
         """
         broker = self.brokers[name]
         if not broker.alive:
@@ -486,7 +482,6 @@ class Simulation:
         self.on_stop(name, error)
 
     def restart(self, name: str) -> None:
-        """A broker that has crashed starts again."""
         if self.brokers[name].alive or name in self._departed:
             return
         for port in self.brokers[name].ports.values():
@@ -512,9 +507,8 @@ class Simulation:
     # --- another one ----------------------------------------------------------------------------------------
 
     def rebuilt(self) -> Simulation:
-        """A new overlay of the same brokers, links, clients, advertisements and subscriptions, without faults
-        and without a past, and without what learns from it, damping and merging to a budget.
-        """
+        """A new overlay of the same brokers, links, clients, advertisements and subscriptions, without
+        faults, past, damping and merging to a budget."""
         assert self._topology is not None
         fresh = Simulation(
             routing=self.routing,
@@ -547,5 +541,4 @@ class Simulation:
 
     @property
     def busy_ns(self) -> dict[str, int]:
-        """Working time of each broker so far."""
         return {name: broker.busy_ns for name, broker in self.brokers.items()}

@@ -1,7 +1,7 @@
 """The storage of a broker in virtual time: that of the broker process, on disks with faults.
 
-It keeps what every record was for, so that checkers know what damage may cost: which records of a log were on
-disk when a bit of theirs flipped, and which synced ones the next opening of the log does not find.
+It stores the events of every record for the checkers: which records were on disk when one of their bits
+flipped, and which synced ones the next opening of the log does not find.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class StoredEvents:
 
 
 class ObservedStorage(BrokerStorage):
-    """That of one life; `appended` gets each record, `reported` how many a reading does not find."""
+    """The storage of one life. `appended` gets each record, `reported` the number of records that a read does
+    not find."""
 
     appended: Callable[[str, int, StoredEvents], None]
     reported: Callable[[int], None]
@@ -53,17 +54,17 @@ class ObservedStorage(BrokerStorage):
         return records, following, lost
 
     def recovered(self, type_name: str) -> list[tuple[int, int]]:
-        """The offsets, from one to another, that its opening did not find."""
+        """The ranges of offsets that its opening did not find."""
         return [(each.first, each.end) for each in self._logs[type_name].log.recovery.missing]
 
 
 class SimulatedState(StateStore):
-    """In memory; what was not synced is lost with the power."""
+    """In memory; unsynced writes are lost with the power."""
 
     def __init__(self) -> None:
         super().__init__(":memory:")
         self._on_disk: dict[int, bytes] = {}
-        """The database as it was when so many transactions were `written`, from the last on disk on."""
+        """The database at this number of `written` transactions, from the last on disk on."""
 
     def _write(
         self, statements: Iterable[tuple[str, Iterable[Sequence[object]]]], *, synced: bool = True
@@ -84,15 +85,14 @@ class SimulatedState(StateStore):
         self.open()
 
     def open(self) -> None:
-        """As a process does that starts: from then on all that is there is on disk."""
+        """As a starting process: from then on all present content is on disk."""
         self._on_disk.clear()
         self._synced = self._written
 
 
 class SimulatedStorage:
-    """The directory of one broker, over its lives; `types` are the durable types. `damaged` is called with
-    the events that damage may have lost, since a bit of their record has flipped.
-    """
+    """The directory of one broker, over its lives; `types` are the durable types. Calls `damaged` with events
+    that a flipped bit in their record may have lost."""
 
     def __init__(
         self,
@@ -104,21 +104,21 @@ class SimulatedStorage:
         self._random = random.Random(f"storage {seed}")
         self._types = {name: Retention() for name in types}
         self.files = {name: SimulatedFiles(self._random.randrange(1 << 32), path=name) for name in types}
-        """By type, those of its log."""
+        """By type, the files of its log."""
         self._state = SimulatedState()
         self._now_ns = now_ns
         self._damaged = damaged
         self._records: dict[str, dict[int, StoredEvents]] = {name: {} for name in types}
         self._synced: dict[str, int] = {}
-        """By type, what was synced when the last life ended."""
+        """By type, the synced end of the log when the last life ended."""
         self._flipped: dict[str, None] = {}
         self.reported = 0
         """Records that the broker has reported as damaged."""
         self.open: ObservedStorage | None = None
-        """That of the present life."""
+        """The storage of the present life."""
 
     def start(self) -> ObservedStorage:
-        """The storage of a new life."""
+        """Begin a new life."""
         self._state.open()
         storage = self.open = ObservedStorage(
             self._types,
@@ -167,22 +167,21 @@ class SimulatedStorage:
             files.failing_syncs = 1
 
     def fill(self, room: int) -> None:
-        """From now on the logs may grow by so many bytes each."""
+        """From now on each log may grow by `room` bytes."""
         for files in self.files.values():
             files.room = room
 
     def mend(self) -> None:
-        """An operator has made room, and replaced what failed."""
+        """An operator has made room, and replaced failed disks."""
         for files in self.files.values():
             files.room, files.failing_syncs = None, 0
 
     @property
     def written(self) -> bool:
-        """Whether there are files."""
         return any(files.names() for files in self.files.values())
 
     def flip(self, draw: random.Random) -> bool:
-        """Flip a bit of a byte that is on disk; whether there is any."""
+        """Flip a bit of a byte on disk; return whether there was one."""
         written = [(name, file) for name, files in self.files.items() for file in files.names()]
         if not written:
             return False

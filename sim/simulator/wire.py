@@ -2,9 +2,8 @@
 
 It carries the hellos and frames of `overlay/core/link/link.py` in order, as a gRPC stream does. A lost frame
 arrives after its retransmission and delays those behind it; a *clogged* connection delays all for a time. A
-break loses everything on the way; when the connection opens again, the links of both ends resume or start
-anew, as in a real broker. Where the process at one end is killed, what it had sent still arrives, and the
-other end sees the break then.
+break loses everything under way; when the connection opens again, the links of both ends resume or start
+anew. If the process at one end is killed, its sent frames still arrive before the other end sees the break.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Packet = Hello | Frame[Message] | Goodbye
 
 @dataclass(frozen=True, slots=True)
 class WireOptions:
-    """The options of a wire; `loss` is the probability that a frame is retransmitted."""
+    """`loss` is the probability that a frame is retransmitted."""
 
     delay_ns: int = 10 * NS_PER_MS
     jitter_ns: int = 0
@@ -40,8 +39,6 @@ class WireOptions:
 
 
 class PortOwner(Protocol):
-    """The broker or client that owns the end of a wire."""
-
     def arrive(self, port: Port, generation: int, packet: Packet) -> None: ...
 
 
@@ -56,7 +53,7 @@ class Port(ABC):
         self.wire: Wire | None = None
         self.open = False
         self.last_arrival_ns = 0
-        """When what it has sent last arrives."""
+        """The arrival time of its last packet."""
 
     @abstractmethod
     def hello(self) -> Hello:
@@ -68,7 +65,7 @@ class Port(ABC):
 
     @abstractmethod
     def broken(self) -> None:
-        """The connection, or what was to become one, has ended."""
+        """The connection, or the attempt to open one, has ended."""
 
 
 class Wire:
@@ -88,7 +85,7 @@ class Wire:
         self.blocked = False
         """Partitioned: no connection can open."""
         self.clogged_until_ns = 0
-        """Nothing that is sent arrives before."""
+        """Packets arrive at this time at the earliest."""
         self._rng = rng
         listener.wire = dialer.wire = self
 
@@ -99,7 +96,6 @@ class Wire:
         self.transmit(self.dialer, self.dialer.hello())
 
     def cut(self) -> None:
-        """Break the connection, if there is one."""
         self.generation += 1
         self.up = False
         for port in (self.listener, self.dialer):
@@ -108,7 +104,7 @@ class Wire:
                 port.broken()
 
     def end(self, port: Port) -> None:
-        """The process at one end is killed: what it has sent arrives, and then the connection breaks."""
+        """The process at one end is killed: its sent packets arrive, and then the connection breaks."""
         port.open = False
         self.clock.at(max(port.last_arrival_ns, self.clock.now_ns), self._break, self.generation)
 
@@ -117,7 +113,6 @@ class Wire:
             self.cut()
 
     def transmit(self, port: Port, packet: Packet) -> None:
-        """Send a packet from one end to the other."""
         options = self.options
         travel = options.delay_ns
         if options.jitter_ns:
