@@ -1,15 +1,12 @@
 """Overlays of broker processes on this machine, on free ports, for the duration of an `async with` block;
-their links may take time, as between distant machines.
+their links may have delays (Jayaram et al., section 5.3, add 10 ms to every link).
 
-The processes are those of `covey broker --parent`, in process groups of their own: Ctrl-C in a terminal
-reaches the process that has the overlay, whose clients leave before the brokers end. They stay in its
-session, since Linux gives each session its own share of the processors. Their output goes to a file per
-broker, whose end is shown when one does not start. A broker can be killed and restarted in place.
+Brokers have their own process groups, so Ctrl-C in a terminal reaches only this process, whose clients leave
+before the brokers end. They stay in its session, since Linux gives each session its own share of the
+processors.
 
-Jayaram et al., section 5.3, add 10 ms to every link. A TCP proxy in front of the listening broker delays each
-link, and one in front of each broker delays its clients. Invariant: a proxy passes bytes on in order, none
-before its time, and holds at most `MAX_CHUNKS` reads per direction: then it stops reading, and TCP blocks the
-sender.
+Invariant: a proxy passes bytes on in order, none before its time, and holds at most `MAX_CHUNKS` reads per
+direction: then it stops reading, and TCP blocks the sender.
 """
 
 from __future__ import annotations
@@ -43,16 +40,14 @@ THREE_LEVELS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
 
 
 def broker_command(overlay_file: Path, broker: str) -> list[str]:
-    """The command that runs one broker of an overlay file in a process that ends with this one."""
+    """The command of a broker process that ends with this one."""
     command = [sys.executable, "-m", "covey.cli.main", "broker"]
     return [*command, "--config", str(overlay_file), "--name", broker, "--parent", str(os.getpid())]
 
 
 async def is_linked(address: str, process_id: int, neighbours: Iterable[str], tls: Tls | None = None) -> bool:
     """Whether the broker at an address is this process, serves, and is connected to all neighbours. `tls` are
-    the files of a broker of the overlay, if it has TLS. One that lets nobody inspect it says by its health
-    whether it is ready.
-    """
+    the files of a broker of the overlay. If inspection is refused, its health check decides."""
     try:
         _, state = await inspect_broker(address, listed=0, tls=tls)
     except RefusedError:
@@ -66,7 +61,7 @@ async def is_linked(address: str, process_id: int, neighbours: Iterable[str], tl
 
 
 async def is_ready(address: str, tls: Tls | None = None) -> bool:
-    """Whether the broker at an address says that it serves and is linked with all its neighbours."""
+    """Whether the broker at an address reports that it serves and is linked with all its neighbours."""
     from grpc_health.v1 import health_pb2
 
     response = health_pb2.HealthCheckResponse
@@ -85,12 +80,11 @@ def chain(length: int) -> tuple[tuple[str, str], ...]:
 
 
 class LocalOverlay:
-    """The brokers that `links` names, or b1 alone, each a process. `addresses` maps their names to where they
-    listen.
+    """The brokers of `links`, or b1 alone, each a process; `addresses` is by broker.
 
-    They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
-    The types named in `durable` are stored until the block ends; `sections` are further ones of the overlay
-    file. At the end of the block brokers drain for at most `drain_s`.
+    They have loaded their kernels when the block begins; with `compiled=False` only if those are cached. The
+    types in `durable` are stored until the block ends; `sections` are further ones of the overlay file. At
+    the end of the block brokers drain for at most `drain_s`.
     """
 
     def __init__(
@@ -124,7 +118,7 @@ class LocalOverlay:
         if durable:
             self._configuration |= {"durable": {name: {} for name in durable}, "storage": "storage"}
         self.link_addresses: dict[tuple[str, str], str] = {}
-        """Where a link is dialled, by (listener, dialer), if not at the address of its listener."""
+        """By (listener, dialer), where a link is dialled, if not at the address of its listener."""
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._folder = Path()
 
@@ -148,7 +142,6 @@ class LocalOverlay:
         await self.stop()
 
     async def kill(self, broker: str) -> None:
-        """Kill a broker with SIGKILL."""
         process = self._processes[broker]
         process.kill()
         await process.wait()
@@ -163,7 +156,7 @@ class LocalOverlay:
         await self._until_linked(broker)
 
     async def stop(self) -> None:
-        """Let every broker drain, and kill those that have not ended in time."""
+        """Drain every broker, and kill those that have not ended in time."""
         running = [process for process in self._processes.values() if process.returncode is None]
         for process in running:
             process.terminate()
@@ -179,8 +172,7 @@ class LocalOverlay:
 
     async def inspect(self) -> dict[str, dict[str, Any]]:
         """The state of each broker's routing core, with as many items as it lists. `CoveyError` if one does
-        not answer.
-        """
+        not answer."""
         replies = await asyncio.gather(
             *(inspect_broker(address, listed=MAX_LISTED) for address in self.addresses.values())
         )
@@ -235,14 +227,13 @@ class LocalOverlay:
         return [b if a == broker else a for a, b in self._links if broker in (a, b)]
 
     def log(self, broker: str, lines: int = 20) -> str:
-        """The end of what a broker printed."""
+        """The last `lines` of a broker's output."""
         return "\n".join((self._folder / f"{broker}.log").read_text(errors="replace").splitlines()[-lines:])
 
 
 def free_addresses(count: int, hold: ExitStack | None = None) -> list[str]:
-    """Addresses on loopback without a listener, below the ports of outgoing connections. With `hold`, on
-    Linux, no other call in any process returns them until it is closed; to listen there stays possible.
-    """
+    """Loopback addresses without a listener, below the ports of outgoing connections. With `hold`, on Linux,
+    no other call in any process returns them until it is closed; listening there stays possible."""
     addresses: list[str] = []
     with ExitStack() as stack:
         for port in random.Random().sample(range(20_000, 32_000), 12_000):  # whatever seeds `random`
@@ -281,7 +272,6 @@ class Proxy(ABC):
         return self
 
     async def stop(self) -> None:
-        """Close the port and all connections."""
         if self._server is not None:
             self._server.close()
         await ended(self._connections)
@@ -307,7 +297,6 @@ class Proxy(ABC):
 
 
 async def ended(connections: set[asyncio.Task[None]]) -> None:
-    """End connections of a proxy."""
     for connection in connections:
         connection.cancel()
     await asyncio.gather(*connections, return_exceptions=True)
@@ -357,10 +346,8 @@ class DelayProxy(Proxy):
 
 
 class DelayedOverlay(LocalOverlay):
-    """A `LocalOverlay` with one-way delays of links, by (listener, dialer), and of clients' connections.
-
-    Clients connect to `client_addresses`.
-    """
+    """A `LocalOverlay` with one-way delays of links, by (listener, dialer), and of clients, which connect to
+    `client_addresses`."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""What a load costs each broker of an overlay: predicted by the simulator, or measured at processes.
+"""The cost of a load for each broker of an overlay: predicted by the simulator, or measured at processes.
 
-A broker's processor time is that of its core, which the simulator measures as it runs, and a constant for
-each message that it receives or sends: sockets, HTTP/2, codec. The constant is calibrated: brokers of this
-machine play a small load, and what their cores do not explain is divided by the messages at brokers.
+A broker's processor time is the measured time of its core and a constant for each message that it receives or
+sends (sockets, HTTP/2, codec). The constant is calibrated: broker processes play a small load, and the time
+that their cores do not explain is divided by the messages at brokers.
 """
 
 from __future__ import annotations
@@ -51,15 +51,14 @@ _CHAIN = Topology("calibration", ("b1", "b2", "b3"), (TreeLink("b1", "b2"), Tree
 
 
 class Calibration(Section):
-    """Of a machine: what a message costs a broker beside its core, and the memory of a broker without
-    clients."""
+    """Of a machine: the cost of a message outside the core, and the memory of a broker without clients."""
 
     message_ns: Annotated[int, Field(ge=0)]
     idle_bytes: Annotated[int, Field(ge=0)]
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
-        """`InputError` for a file that has none."""
+        """Raises `InputError` for an invalid file."""
         return validated(cls, read_document(path, InputError), path, InputError)
 
     def write(self, path: Path) -> None:
@@ -72,8 +71,7 @@ class Calibration(Section):
 @dataclass(frozen=True, slots=True)
 class BrokerFigures:
     """One broker under a load. Rates are per second; delays are from `publish` to the clients of this broker,
-    None without deliveries; `cores` is processor time by time.
-    """
+    None without deliveries; `cores` is processor time divided by time."""
 
     broker: str
     events_in: float
@@ -86,15 +84,15 @@ class BrokerFigures:
 
 
 def load_plan(file: Path, overlay: Overlay) -> Scenario:
-    """The scenario of a file on an overlay, which has its own brokers, links, engine and routing, and with
-    costs of this machine. `ScenarioError` for a file that is wrong."""
+    """The scenario of a file with the brokers, links, engine and routing of the overlay, and the costs of
+    this machine. `ScenarioError` for an invalid file."""
     scenario = load_scenario(file, Scenario(delay_ms=overlay.client_delay_ms))
     return scenario.having(**_determined(overlay))
 
 
 def overridden(file: Path, overlay: Overlay) -> list[str]:
-    """A sentence for each field of a scenario file whose value a plan does not use, since the overlay or this
-    machine has another. `ScenarioError` for a file that is wrong."""
+    """A sentence for each field of a scenario file that a plan replaces. `ScenarioError` for an invalid
+    file."""
     scenario = load_scenario(file, Scenario(**_determined(overlay)))
     return [
         f"{name}: {getattr(scenario, name)} is not used: {_instead(name, value)}"
@@ -104,7 +102,6 @@ def overridden(file: Path, overlay: Overlay) -> list[str]:
 
 
 def _instead(name: str, value: object) -> str:
-    """What a plan uses instead of a field of a scenario."""
     if name in ("cpu", "cpu_scale"):
         return "costs are those of the calibration"
     if name == "topology":
@@ -113,7 +110,7 @@ def _instead(name: str, value: object) -> str:
 
 
 def _determined(overlay: Overlay) -> dict[str, Any]:
-    """The fields of a scenario that are those of the overlay and of this machine."""
+    """The fields of a scenario that the overlay and this machine determine."""
     return {
         "brokers": len(overlay.brokers),
         "topology": "",
@@ -126,7 +123,7 @@ def _determined(overlay: Overlay) -> dict[str, Any]:
 
 
 def not_predicted(overlay: Overlay) -> list[str]:
-    """The sections of an overlay file whose costs are in no plan."""
+    """The sections of an overlay file whose costs no plan includes."""
     sections = {
         "tls": overlay.tls,
         "durable": overlay.durable,
@@ -146,8 +143,8 @@ def predict(
 
 
 def measure(scenario: Scenario, topology: Topology, progress: Progress = silent) -> list[BrokerFigures]:
-    """At broker processes on this machine, which share it with the clients. `ScenarioError` for what only the
-    simulator has."""
+    """At broker processes on this machine, which share it with the clients. `ScenarioError` for fields that
+    only the simulator supports."""
     run = _RealPlan(scenario, topology)
     run.run(progress=progress)
     return run.figures()
@@ -171,14 +168,14 @@ def calibrate(progress: Progress = silent) -> Calibration:
 
 
 def share_played(predicted: Sequence[BrokerFigures], measured: Sequence[BrokerFigures]) -> float:
-    """The share of the load that real brokers and clients have played: a machine that is too slow, or busy,
-    skips the rest of the schedule."""
+    """The share of the load that real brokers and clients have played: a slow or busy machine skips the rest
+    of the schedule."""
     due = sum(each.events_in + each.updates for each in predicted)
     return sum(each.events_in + each.updates for each in measured) / max(due, 1e-9)
 
 
 class _Tally(Observer):
-    """What happens in the phase `running`, by broker; and what events that were published in it take."""
+    """Counts by broker in the phase `running`, and delays of the events published in it."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -224,7 +221,7 @@ class _Tally(Observer):
 
 
 class _MachineCosts(Observer):
-    """The measured time of the core, and that of the messages that a broker has received and sent."""
+    """The measured time of the core, and the constant for each received and sent message."""
 
     measures = True
 

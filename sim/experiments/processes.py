@@ -1,13 +1,8 @@
-"""Processes and tasks beside this one, and what a process of this machine uses, as /proc shows it.
+"""Worker processes and tasks, and the resources of a process, from /proc.
 
-`each` calls a function with many items. A `Worker` has a role and its settings: it prints a line of JSON when
-it is ready, and then answers each line of JSON on standard input with one on standard output, until the input
-ends.
-
-A forked process would have the objects of gRPC without their threads, and crash or hang when it frees them;
-so each worker is spawned. Ctrl-C reaches all processes of a terminal: workers block SIGINT, from before they
-start, and the process that has started them terminates them, so that they print nothing. Where that process
-is killed, or terminated before it can, workers end themselves.
+Workers are spawned: a forked process would have the objects of gRPC without their threads, and crash or hang
+when it frees them. They block SIGINT from before they start, and the process that has started them terminates
+them, so that they print nothing at Ctrl-C. If that process is killed they end themselves.
 """
 
 from __future__ import annotations
@@ -50,13 +45,12 @@ class _Process(ProcessPoolExecutor):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def terminate(self) -> None:
-        """End it at once."""
         for process in list((self._processes or {}).values()):
             process.terminate()
 
 
 def _end_with_parent() -> None:
-    """Kill this process when its parent ends, whatever it is doing."""
+    """Kill this process when its parent ends."""
     parent = parent_process()
     assert parent is not None
 
@@ -68,12 +62,12 @@ def _end_with_parent() -> None:
 
 
 def each(function: Callable[[T], R], items: Iterable[T], jobs: int = 0) -> Iterator[tuple[T, Future[R]]]:
-    """Calls `function` with every item in one of `jobs` processes (0: one per core), in the items' order, and
-    yields item and result as they end.
+    """Call `function` with every item in one of `jobs` processes (0: one per core), in the items' order, and
+    yield item and result as they end.
 
-    A process that dies costs its item alone, whose future raises `BrokenProcessPool`: every process is a pool
-    of its own, since a pool gives up all of its work when one of its processes dies. Whoever is interrupted,
-    or takes no more results, terminates the processes.
+    A process that dies costs its item alone, whose future raises `BrokenProcessPool`: every process is its
+    own pool, since a pool gives up all work when one of its processes dies. An interrupt, or closing the
+    iterator, terminates the processes.
     """
     count = jobs or os.cpu_count() or 1
     idle: SimpleQueue[_Process] = SimpleQueue()
@@ -114,9 +108,8 @@ def each(function: Callable[[T], R], items: Iterable[T], jobs: int = 0) -> Itera
 
 
 class Role(Protocol):
-    """The work of a `Worker`: `start`, then a method per command, of its name, then `stop`. Those that return
-    something return plain values by name.
-    """
+    """The work of a `Worker`: `start`, then a method per command, of its name, then `stop`. They return plain
+    values by name, or nothing."""
 
     async def start(self) -> dict[str, Any] | None: ...
 
@@ -124,9 +117,11 @@ class Role(Protocol):
 
 
 class Worker:
-    """A process of `module`, with one of its roles; `ready` is its first line. `CoveyError` where it ends
-    early, or does not respond within `patience_s`. At the end of the block it is stopped, and killed if that
-    takes more than 20 s.
+    """A process of `module` in one of its roles; each command and each response is a line of JSON, `ready`
+    the first response.
+
+    `CoveyError` if it ends early, or does not respond within `patience_s`. At the end of the block it is
+    stopped, and killed if that takes more than 20 s.
     """
 
     def __init__(self, module: str, role: str, *, patience_s: float = 120.0, **settings: Any) -> None:
@@ -161,7 +156,6 @@ class Worker:
         return self._process.pid
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
         if self._process.returncode is None:
             self._process.kill()
 
@@ -172,7 +166,6 @@ class Worker:
         await self._process.stdin.drain()
 
     async def response(self) -> dict[str, Any]:
-        """The result of a command."""
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), self._patience_s)
@@ -233,7 +226,7 @@ class BackgroundTasks:
 
 
 async def unless_ended(work: Awaitable[T], others: Iterable[asyncio.Task[None]]) -> T:
-    """Await `work`; cancelled where another task ends before it, whose error is raised, or else
+    """Await `work`. If another task ends first, cancel it and raise that task's error, or else
     `CoveyError`."""
     task = asyncio.ensure_future(work)
     try:
@@ -248,8 +241,7 @@ async def unless_ended(work: Awaitable[T], others: Iterable[asyncio.Task[None]])
 
 
 async def every(period_s: Callable[[], float], work: Callable[[], object]) -> None:
-    """Call `work` again and again, and await it where it returns a coroutine; the next call is no earlier
-    than a period after the last."""
+    """Call `work` repeatedly, awaiting a coroutine; the next call starts at least a period after the last."""
     loop = asyncio.get_running_loop()
     while True:
         start = loop.time()
@@ -264,7 +256,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1
 
 
 def cpu_ns(process_id: int) -> int:
-    """User and system time of a process; in steps of 10 ms where the kernel keeps no finer account."""
+    """User and system time of a process; in steps of 10 ms where the kernel has no finer account."""
     threads = _folder(process_id) / "task"
     try:
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads.iterdir())
@@ -279,7 +271,6 @@ def user_system_ns(process_id: int) -> tuple[int, int]:
 
 
 def total_cpu_ns(process_ids: Iterable[int]) -> int:
-    """The sum over several processes."""
     return sum(map(cpu_ns, process_ids))
 
 
@@ -289,13 +280,12 @@ def resident_bytes(process_id: int) -> int:
 
 
 def peak_resident_bytes(process_id: int) -> int:
-    """The most of it so far."""
     lines = (_folder(process_id) / "status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
 
 
 def descriptors(process_id: int) -> int:
-    """How many file descriptors a process has open."""
+    """Open file descriptors of a process."""
     return len(os.listdir(_folder(process_id) / "fd"))
 
 

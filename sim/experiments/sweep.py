@@ -1,13 +1,5 @@
 """Sweep files: a scenario, the fields that vary, and the grid of all combinations.
 
-    scenario: {load: trading, brokers: 12}   # or a scenario file, relative to the sweep file
-    vary:
-      system:                                # fields that vary together: a name for each choice
-        resubscription: {routing: static, resubscribe: unsubscribe-first}
-        parametric: {routing: parametric}
-      update_rate: [1, 10, 100]
-    seeds: 3                                 # each combination with the seeds 0, 1, 2
-
 Paths are relative to the sweep file, in a scenario file to that. Invariant: every run of a sweep has a unique
 name, derived from the fields that vary, so the same file always gives the same names; and no two runs do the
 same.
@@ -41,7 +33,6 @@ from covey.sim.scenario.scenario import (
 )
 
 RUNS = 100_000
-"""Maximum number of runs of a sweep."""
 _FIELDS = tuple(field.name for field in fields(Scenario))
 
 
@@ -53,8 +44,8 @@ class _SweepFile(Section):
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """One value of a dimension: as a part of the run's name, the fields that it sets, and the name that the
-    file gives it, if it does."""
+    """One value of a dimension: its part of the run's name, the fields that it sets, and its name in the
+    file, if any."""
 
     word: str
     changes: dict[str, Any]
@@ -107,7 +98,6 @@ def _base(scenario: Any, folder: Path) -> Scenario:
 
 
 def _choices(field: str, values: Any, folder: Path) -> list[_Choice]:
-    """The choices of one dimension."""
     if isinstance(values, dict) and values:
         for name, change in values.items():
             if not isinstance(change, dict):
@@ -138,7 +128,7 @@ def _check_fields(names: Iterable[object], where: str) -> None:
 
 
 def _check_differ(planned: Sequence[PlannedRun]) -> None:
-    """`InputError` for two runs that do the same, since what varies has no effect in them."""
+    """`InputError` for two runs that do the same, since the varied fields have no effect in them."""
     first: dict[Scenario, PlannedRun] = {}
     for run in planned:
         scenario, twin = run.scenario, first.setdefault(effective(run.scenario), run)
@@ -150,8 +140,8 @@ def _check_differ(planned: Sequence[PlannedRun]) -> None:
 
 
 def _words(texts: Sequence[str]) -> list[str]:
-    """Different texts as different parts of folders' names. Those that differ only in what such a name cannot
-    have, or in case, which some file systems ignore, get a part of their hash."""
+    """Different parts of folders' names. Texts that differ only in other characters, or in case, which some
+    file systems ignore, get a part of their hash."""
     words = [re.sub(r"[^A-Za-z0-9.+-]+", "-", text) for text in texts]
     times = Counter(word.lower() for word in words)
     return [

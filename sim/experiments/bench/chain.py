@@ -1,29 +1,20 @@
-r"""`covey bench chain`: three brokers in a row beside bare relays: throughput, latency, CPU, memory.
+"""`covey bench chain`: publisher, three brokers in a row and subscriber, each a process, beside bare relays.
 
-    publisher -> b1 -> b2 -> b3 -> subscriber        each a process of its own
-                  \     |     /
-                    the crowd                        one more process, a client at each broker
-
-Events are small (symbol, price, volume, time). The subscriber's filter matches every event. The crowd has
+The subscriber's filter matches every event (symbol, price, volume, time). One more process, the crowd, has
 1,000 parametric subscriptions at each broker, `symbol == $symbol and price < $limit`, of which about 1 %
-match an event: 100 symbols, and limits above most prices. Brokers deliver these matches to the crowd.
+match an event; brokers deliver these matches. The baselines are two chains of relays that parse, filter and
+forward each message (`relays.py`). All chains are measured in turns, in short rounds after a warm-up, so that
+a slow phase of the machine affects all of them; a figure is the median of the rounds.
 
-The baselines are two chains of three bare relays that parse, filter and forward each message (`relays.py`),
-by grpc.aio and by TCP. All chains run in the same minutes and are measured in turns, in several short rounds
-after one that warms up, so that a slow phase of the machine meets all of them; the figure is the median of
-the rounds.
-
-- *Batches*: the publisher publishes them as fast as the chain accepts them; events divided by the time from
-  the first publish to the last arrival at the subscriber.
+- *Batches*: as fast as the chain accepts them; events divided by the time from the first publish to the last
+  arrival.
 - *Sequence*: the same with single events, a loop of `await client.publish(...)`.
-- *One by one*: a client publishes an event, waits for its arrival at the far end, and goes on with the next.
-- *Rates*: single events at a steady rate; one-way latency from just before `publish` to the delivery, by the
-  machine's clock, the rate of arrival, and what an event costs a broker: CPU time (user and system) and sent
-  messages, of all links and clients.
-- *Updates*: the subscriber's, one awaited at a time and 512 at a time; each crosses all brokers and back.
-- *Idle*: CPU and memory of a broker while nothing is published, and the memory that a connected client takes.
-
-The figures of `covey bench chain` in the order in which people read them.
+- *One by one*: a client waits for the arrival of each event at the far end before the next.
+- *Rates*: single events at a steady rate; one-way latency from just before `publish` to the delivery, the
+  rate of arrival, and per event the CPU time (user and system) and sent messages of a broker, on all links
+  and to all clients.
+- *Updates*: of the subscriber, one awaited at a time and 512 at a time; each crosses all brokers and back.
+- *Idle*: CPU and memory of a broker while nothing is published, and the memory per connected client.
 """
 
 from __future__ import annotations
@@ -44,15 +35,15 @@ from covey.sim.progress import Progress, silent
 
 COVEY = "covey"
 LENGTH = 3
-"""Brokers, or relays, in a row."""
+"""Brokers or relays in a row."""
 CARRIERS = ("grpc", "tcp")
-"""What carries the messages of bare relays."""
+"""The transports of bare relays."""
 _CLIENTS, _RELAYS = "covey.sim.experiments.bench.chain_clients", "covey.sim.experiments.bench.relays"
 _LISTED = 10
 """More than a broker of the chain has clients."""
 _SETTLING_S = 0.3
 _WARM_UP = 0.2
-"""The share of a round that the first one takes."""
+"""The size of the first round, as a share of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ class ChainPlan:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure of each round, in order."""
+    """The value of a figure in each round, in order."""
 
     rounds: tuple[float, ...]
 
@@ -92,15 +83,13 @@ class Spread:
 
 
 Figures = dict[str, Spread]
-"""The figures of one chain by name; units are in the names, and so are rates: `p50_ms_at_100`."""
+"""The figures of one chain by name, with units and rates in the name: `p50_ms_at_100`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainResult:
-    """The figures of `covey` and, where they were measured, of the relays by `grpc` and by `tcp`.
-
-    `matches_per_event` is the number of the crowd's subscriptions at each broker that match an event.
-    """
+    """`figures` are by `covey` and, if measured, `grpc` and `tcp`; `matches_per_event` is the number of the
+    crowd's subscriptions at each broker that match an event."""
 
     figures: dict[str, Figures]
     matches_per_event: float
@@ -116,13 +105,13 @@ class ChainResult:
 
 
 def _rounded(value: float) -> float:
-    """Four significant digits, and all those before the point."""
+    """To four significant digits, or to integers from 1000 on."""
     return round(value) if abs(value) >= 1000 else float(f"{value:.4g}")
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain that runs: the workers at its ends, the address and the processes of what is between them."""
+    """`process_ids` are the brokers or relays."""
 
     publisher: Worker
     subscriber: Worker
@@ -130,14 +119,12 @@ class Chain:
     process_ids: tuple[int, ...]
 
     async def messages(self) -> int | None:
-        """The messages that all brokers have sent so far; None of relays, which send one per message."""
+        """The messages that all brokers have sent so far; None for relays, which send one per message."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerChain(Chain):
-    """Three brokers, and the crowd."""
-
     crowd: Worker
     addresses: tuple[str, ...]
 
@@ -149,7 +136,7 @@ class BrokerChain(Chain):
 
 @asynccontextmanager
 async def brokers(subscriptions: int) -> AsyncIterator[BrokerChain]:
-    """Covey's chain, with a crowd of so many subscriptions at each broker."""
+    """Covey's chain, with a crowd of `subscriptions` at each broker."""
     async with AsyncExitStack() as stack:
         overlay = await stack.enter_async_context(LocalOverlay(chain(LENGTH)))
         addresses = tuple(overlay.addresses[broker] for broker in overlay.brokers)
@@ -164,7 +151,6 @@ async def brokers(subscriptions: int) -> AsyncIterator[BrokerChain]:
 
 @asynccontextmanager
 async def relays(carrier: str) -> AsyncIterator[Chain]:
-    """A chain of bare relays."""
     async with AsyncExitStack() as stack:
         subscriber = await stack.enter_async_context(Worker(_RELAYS, f"{carrier} sink"))
         address = subscriber.ready["address"]
@@ -178,7 +164,6 @@ async def relays(carrier: str) -> AsyncIterator[Chain]:
 
 
 async def measure_chain(plan: ChainPlan, progress: Progress = silent) -> ChainResult:
-    """Start the processes, measure, and stop them."""
     async with AsyncExitStack() as stack:
         progress("starting brokers", 0.0)
         covey = await stack.enter_async_context(brokers(plan.subscriptions))
@@ -199,7 +184,7 @@ async def measure_chain(plan: ChainPlan, progress: Progress = silent) -> ChainRe
 
 
 class _Measurement:
-    """The values of every figure, by chain, as rounds add them."""
+    """The values of every figure by chain; each round adds one."""
 
     def __init__(self, plan: ChainPlan, chains: dict[str, Chain], progress: Progress) -> None:
         self.values: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in chains}
@@ -208,7 +193,7 @@ class _Measurement:
         self._chains = chains
         self._progress = progress
         self._sequence_rates: dict[str, float] = {}
-        """Those of the first round."""
+        """From the first round."""
 
     async def run(self) -> None:
         plan = self._plan
@@ -290,7 +275,7 @@ class _Measurement:
         values[f"messages_per_event_at_{rate}"].append((later - messages) / events / LENGTH)
 
     async def idle(self) -> None:
-        """What a broker that has done nothing uses, alone and with idle clients."""
+        """Measure a broker that has done nothing, alone and with idle clients."""
         plan, values = self._plan, self.values[COVEY]
         self._progress("idle brokers", 0.9)
         async with LocalOverlay(chain(2)) as overlay:
@@ -308,7 +293,7 @@ class _Measurement:
                     values["idle_cpu_percent_with_clients"].append(await self._cpu_percent(process))
 
     async def _cpu_percent(self, process_id: int) -> float:
-        """The share of one core that a process takes."""
+        """The share of one core that a process uses."""
         await asyncio.sleep(1.0)
         used_ns = cpu_ns(process_id)
         await asyncio.sleep(self._plan.idle_s)
@@ -316,7 +301,6 @@ class _Measurement:
 
 
 def labels(plan: ChainPlan) -> dict[str, str]:
-    """The label of each figure, by its name."""
     return {
         "events_per_s": f"events/s, batches of {plan.batch:,}",
         "sequence_per_s": "events/s, a loop of `await publish`",

@@ -1,9 +1,7 @@
-"""The clients of the chains of `covey bench chain`, each a process: the events, a publisher, a subscriber,
-the crowd, and idle clients.
+"""The clients of the chains of `covey bench chain`, each a process.
 
-The subscriber's updates are awaited: none of its intervals covers another, so each is a message on every link
-towards the publisher of `Spot`, and counts once it has taken effect at the publisher's broker and is
-acknowledged.
+Of the subscriber's intervals none covers another, so each update is a message on every link towards the
+publisher of `Spot`, and is acknowledged when it has taken effect at the publisher's broker.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ SEED = 20_101
 SPOT = EventType("Spot", {"level": "float64"})
 SUBSCRIPTIONS = 512
 _TURN_S = 0.001
-"""How often the publisher wakes at a high rate, to publish what is due."""
+"""How often the publisher wakes at a high rate, to publish due events."""
 
 
 @lru_cache(maxsize=2)
@@ -51,7 +49,7 @@ def ticks(count: int) -> pa.RecordBatch:
 
 
 def undisturbed(command: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[..., Any]:
-    """A command of a worker during which no garbage is collected."""
+    """Decorates a command of a worker: no garbage collection while it runs."""
 
     @wraps(command)
     async def run(*given: Any, **arguments: Any) -> dict[str, Any]:
@@ -65,10 +63,7 @@ def undisturbed(command: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[.
 
 class Publisher(Role):
     """Publishes batches at full speed, single events one after the other, or single events at a rate; returns
-    when the first was sent.
-
-    How an event is sent is up to the subclass.
-    """
+    the time of the first publish."""
 
     @abstractmethod
     async def send(self, batch: pa.RecordBatch) -> None: ...
@@ -120,7 +115,7 @@ class Arrivals:
         self._delays_ms: list[np.ndarray] = []
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """Add a batch; whether it completes the expected number."""
+        """Add a batch; return whether the expected number has arrived."""
         self._last_ns = time.time_ns()
         times_us = batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
         self._delays_ms.append(self._last_ns / 1e6 - times_us / 1e3)
@@ -133,7 +128,7 @@ class Arrivals:
 
 
 class Sink(Role):
-    """The far end of a chain: receives events, and reports their arrival times and latencies."""
+    """The far end of a chain."""
 
     @abstractmethod
     async def arrived(self) -> pa.RecordBatch:
@@ -182,7 +177,7 @@ class AwaitedUpdates:
         return cls(list(await asyncio.gather(*subscribing)))
 
     async def measure(self, updates: int, concurrent: int) -> dict[str, Any]:
-        """Updates per second with so many awaited at a time, and the median time of one in ms."""
+        """Updates per second with `concurrent` awaited at a time, and the median time of one in ms."""
         share = max(1, updates // concurrent)
         start_ns = time.perf_counter_ns()
         times_ms = await asyncio.gather(*(self._move(place, share) for place in range(concurrent)))
@@ -201,8 +196,6 @@ class AwaitedUpdates:
 
 
 class ClientPublisher(Publisher):
-    """Publishes through a Covey client."""
-
     def __init__(self, address: str) -> None:
         self._client = Client(address)
 
@@ -222,8 +215,6 @@ class ClientPublisher(Publisher):
 
 
 class Subscriber(Sink):
-    """Receives through a Covey client, which also moves subscriptions."""
-
     def __init__(self, address: str) -> None:
         self._client = Client(address)
         self._updates: AwaitedUpdates | None = None
@@ -293,8 +284,6 @@ class Crowd:
 
 
 class IdleClients:
-    """Many clients of one broker that are connected and do nothing."""
-
     def __init__(self, address: str, clients: int) -> None:
         self._clients = [Client(address) for _ in range(clients)]
 

@@ -1,15 +1,14 @@
-"""`python -m benchmarks drift`: a hashing configuration under changing subscriptions and events.
-
-These are the last two experiments of Fabret et al. 2001, section 6.4.
+"""`python -m benchmarks drift`: a hashing configuration under changing subscriptions and events, the last two
+experiments of Fabret et al. 2001, section 6.4.
 
 At every step, new subscriptions of another kind replace the oldest ones. *Dynamic* adapts; *no change* keeps
-the configuration chosen for the initial state; at the end, a *static* one chosen for the final state serves
-as the reference for both, in the same turns. As in the paper, the initial state and the final one are stable:
-engines have *settled*, so none moves rows while it is measured. Between them such work counts. Two drifts:
+its initial configuration; at the end a *static* one for the final state is the reference for both, in the
+same turns. At the start and at the end engines have *settled*: none moves rows while it is measured. In
+between that work counts.
 
-- `attributes`: subscriptions test one half of the 32 attributes at first, the other half at the end;
-- `skew`: the two attributes that all subscriptions test have 35 values at first, then only two, for
-  subscribers and publishers.
+- `attributes`: subscriptions test one half of the 32 attributes at first, the other half at the end.
+- `skew`: the two attributes that all subscriptions test have 35 values at first, then two, for subscribers
+  and publishers.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ _FIRST = Fabret(name="first", focus=16)
 _TWO = Domain(1, 2)
 _ADAPTATION_PASSES = 2
 SETTLING = 12
-"""Events per subscription after which an engine has placed its rows anew and found its tables. Until then
-every event pays for some of that work, and is searched in two arrangements for part of the time.
-"""
+"""Events per subscription after which an engine has finished moving its rows. Until then events pay for some
+of that work, and are searched in two arrangements for part of the time."""
 DRIFTS: dict[str, tuple[Fabret, Fabret]] = {
     "attributes": (_FIRST, _FIRST.with_(first_attribute=16)),
     "skew": (_FIRST, _FIRST.with_(domains={0: _TWO, 1: _TWO}, event_domains={0: _TWO, 1: _TWO})),
@@ -61,17 +59,16 @@ class DriftPlan:
 
 @dataclass(slots=True)
 class DriftResult:
-    """Events per second of each configuration at the start, after each step and settled; of the optimum."""
+    """`rates` are events per second of each configuration at the start, after each step and settled."""
 
     drift: str
     subscriptions: int
     rates: dict[str, list[float]] = field(default_factory=dict)
     optimum: float = 0.0
     repetitions: dict[str, list[list[float]]] = field(default_factory=dict)
-    """Of `rates`, which are their medians; of the optimum as of `static`."""
+    """`rates` are their medians; `optimum` is the median of `static`."""
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "drift": self.drift,
             "subscriptions": self.subscriptions,
@@ -121,7 +118,7 @@ def _members(groups: list[SubscriptionGroup], first: int, last: int) -> Iterator
 
 
 def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: EventBatch) -> None:
-    """Add all, a tenth first, so that the engine has statistics of events when it clusters the rest."""
+    """Add a tenth first, so that the engine has statistics of events when it clusters the rest."""
     count = sum(len(group) for group in groups)
     for first, last in ((0, count // 10), (count // 10, count)):
         for group in _members(groups, first, last):
@@ -130,7 +127,7 @@ def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: 
 
 
 def _settle(engine: Engine, events: EventBatch, plan: DriftPlan) -> None:
-    """Match these events again and again, so often that the engine has nothing left to move."""
+    """Match the events until the engine has nothing left to move."""
     for _ in range(0, SETTLING * plan.subscriptions, len(events)):
         for batch in _batches(events, plan):
             engine.match(batch).ids()

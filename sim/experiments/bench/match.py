@@ -1,21 +1,16 @@
 """`covey bench match`: engines side by side over one workload, in one process, with their answers compared.
 
-Every engine has the same subscriptions and matches the same events. The measurements:
-
 - *load*: `add_all`, 262,144 subscriptions at a time, in the order of their ids, including the work that the
-  first match completes; if the workload's subscriptions arrive in batches, batch by batch, with a match after
-  each;
-- *ids*, *ordered*, *counts*, *interfaces*, in events/s: `match` over batches and one of its products, ids by
-  unpacking; repetitions alternate between engines and products, so that interference affects all of them. A
-  slow engine matches fewer events per repetition, the first of the same events. Subscriptions are on
-  INTERFACES interfaces by turns;
-- *ratio*: ids and counts of an engine as multiples of those of the scan in the same run;
+  first match completes; batch by batch, with a match after each, if the workload's subscriptions arrive in
+  batches.
+- *ids*, *ordered*, *counts*, *interfaces*, in events/s: `match` over batches and one of its products;
+  repetitions alternate between engines and products, so that interference affects all of them. A slow engine
+  matches only the first events per repetition. Subscriptions are on INTERFACES interfaces by turns.
+- *ratio*: ids and counts of an engine as multiples of those of the scan in the same run.
 - *update*, *of many*: `update` and `update_many` of the variables that the workload updates, including the
   work that they cause in the next match, per subscription.
 
-Answers: the ids that engines return for a sample of events, and the number of matches over all events that
-both matched, must be equal; the sample again after the updates. Loading an engine is abandoned after a time
-limit.
+The ids for a sample of events, before and after the updates, and the numbers of matches must be equal.
 """
 
 from __future__ import annotations
@@ -48,7 +43,7 @@ PRODUCTS: dict[str, Callable[[Matches], object]] = {
     "counts": lambda matches: matches.counts,
     "interfaces": Matches.interfaces,
 }
-"""What is measured of `Matches`, by its name."""
+"""The measured products of `Matches`, by name."""
 INTERFACES = 16
 _SCAN = "scan"
 _CHUNK = 262_144
@@ -75,7 +70,7 @@ class MatchPlan:
     seed: int = 0
     updates: bool = True
     products: tuple[str, ...] = tuple(PRODUCTS)
-    """Which are measured, ids among them."""
+    """The measured products, which include ids."""
     warm_up: int = 0
     """Passes of `cluster` over the events before the measurement, in which it finds its tables."""
     clock: Callable[[], float] = perf_counter
@@ -92,7 +87,7 @@ class MatchResult:
     loaded: int = 0
     rates: dict[str, list[float]] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
-    """Of ids and counts to those of the scan; none without a scan."""
+    """Ids and counts relative to the scan; empty without a scan."""
     matches_per_event: float = 0.0
     load_s: float = 0.0
     bytes_per_subscription: float = 0.0
@@ -132,9 +127,7 @@ class MatchResult:
 
 def make_engine(text: str, workload: Workload, threads: int) -> Engine:
     """An engine by name, with options after a colon: `search_tree:factoring=0,delayed_branching=false`.
-
-    Raises `CoveyError` for an unknown name or option.
-    """
+    Raises `CoveyError` for an unknown name or option."""
     name, _, options = text.partition(":")
     settings: dict[str, Any] = {}
     for option in filter(None, options.split(",")):
@@ -155,8 +148,6 @@ def make_engine(text: str, workload: Workload, threads: int) -> Engine:
 
 @dataclass(slots=True)
 class _Contender:
-    """An engine with its results so far."""
-
     engine: Engine
     result: MatchResult
     events: int = 0
@@ -327,7 +318,7 @@ def _compare_counts(contenders: list[_Contender], events: EventBatch, plan: Matc
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """New values for many subscriptions, in random order: those with the variables of the first group."""
+    """New values, in random order, for the subscriptions with the variables of the first group."""
 
     ids: npt.NDArray[np.int64]
     values: dict[str, npt.NDArray[Any]]
@@ -392,7 +383,7 @@ _COLUMNS: tuple[tuple[str, Callable[[MatchResult], float | None]], ...] = (
 
 
 def table(results: list[MatchResult]) -> tuple[list[str], list[list[str | float | None]]]:
-    """Columns and rows, one per engine; an engine that did not load has its name and no figures."""
+    """Columns and rows, one per engine; an engine that did not load has only its name."""
     rows: list[list[str | float | None]] = [
         [result.engine, *(value(result) for _, value in _COLUMNS)]
         if result.complete
@@ -403,7 +394,7 @@ def table(results: list[MatchResult]) -> tuple[list[str], list[list[str | float 
 
 
 def markdown(results: list[MatchResult]) -> str:
-    """Throughput of engines by workloads for every number of subscriptions, then each table in full."""
+    """Throughput of engines by workload for every number of subscriptions, then each table in full."""
     lines: list[str] = []
     workloads = list(dict.fromkeys(result.workload for result in results))
     engines = list(dict.fromkeys(result.engine for result in results))
@@ -440,11 +431,8 @@ def _shown_rate(result: MatchResult | None) -> str:
 
 
 def draw(results: list[MatchResult], path: Path) -> None:
-    """A panel per workload: events per second of each engine over the number of subscriptions, on logarithmic
-    axes.
-
-    The suffix of the file selects the format (.svg, .png, .pdf). Raises `CoveyError` if writing fails.
-    """
+    """A panel per workload: events per second of each engine over the number of subscriptions. The suffix of
+    the file selects the format (.svg, .png, .pdf). Raises `CoveyError` if writing fails."""
     need("--draw", "matplotlib")
     import matplotlib
 

@@ -1,9 +1,9 @@
-"""The bare relays of `covey bench chain`, by grpc.aio and by TCP.
+"""The bare relays of `covey bench chain`, by grpc.aio and by TCP: the cost of the transport, of Arrow and of
+the machine.
 
-A relay parses each batch, filters its events by price and forwards them: no subscriptions, credit,
-acknowledgements, sequence numbers, resumption or batching. It measures the cost of the transport, of Arrow
-and of the machine. Each batch, and each single event, is one message. By TCP that is its length in four
-bytes, big-endian, and its bytes, and the relays run on the event loop that brokers run on.
+A relay parses each batch, filters its events by price and forwards them, without Covey's protocol. Each
+batch, and each single event, is one message. By TCP that is its length in four bytes, big-endian, and its
+bytes, and the relays run on the event loop that brokers run on.
 """
 
 from __future__ import annotations
@@ -36,14 +36,12 @@ def decode(data: bytes) -> pa.RecordBatch:
 
 
 def forwarded(data: bytes) -> bytes:
-    """A message with the events of another that have a price of at least 0."""
+    """A message with the events that have a price of at least 0."""
     batch = decode(data)
     return encode(batch.filter(pc.greater_equal(batch.column("price"), 0.0)))
 
 
 class RelaySource(Publisher):
-    """Sends messages to the first relay."""
-
     def __init__(self, address: str) -> None:
         self.address = address
 
@@ -58,8 +56,6 @@ class RelaySource(Publisher):
 
 
 class RelaySink(Sink):
-    """Queues the messages of the last relay."""
-
     def __init__(self) -> None:
         self._batches: asyncio.Queue[pa.RecordBatch] = asyncio.Queue()
 
@@ -140,9 +136,8 @@ _PREFIX = 4
 
 
 class Messages(asyncio.Protocol):
-    """One end of a connection: `take` gets the messages that arrive; `paused` is called when the peer stops
-    reading what is written (True), and when it goes on (False).
-    """
+    """One end of a connection: `take` gets arriving messages; `paused` is called with True when the peer
+    stops reading, and with False when it goes on."""
 
     def __init__(
         self, take: Callable[[bytes], None] | None = None, paused: Callable[[bool], None] | None = None
@@ -214,7 +209,8 @@ class TcpSource(RelaySource):
 
 
 class TcpRelay:
-    """Forwards to the relay or the sink at `next_address`; what it cannot forward it does not read."""
+    """Forwards to the relay or the sink at `next_address`; while that does not read, neither does the
+    relay."""
 
     def __init__(self, next_address: str) -> None:
         self._next_address = next_address

@@ -46,7 +46,6 @@ def failed(outcomes: Sequence[DemoOutcome]) -> bool:
 
 
 def as_json(outcomes: Sequence[DemoOutcome]) -> dict[str, Any]:
-    """The results as plain values, by routing."""
     return {outcome.routing: _outcome_json(outcome) for outcome in outcomes}
 
 
@@ -74,7 +73,6 @@ def _outcome_json(outcome: DemoOutcome) -> dict[str, Any]:
 
 
 def summary(outcomes: Sequence[DemoOutcome]) -> RenderableType:
-    """All runs side by side, and the oracle's verdict."""
     table = RichTable(title="Verdict of the oracle")
     table.add_column("")
     for outcome in outcomes:
@@ -132,7 +130,7 @@ def _remarks(outcomes: Sequence[DemoOutcome]) -> list[str]:
 
 
 def _guarantees(outcomes: Sequence[DemoOutcome]) -> list[str]:
-    """Whether parametric routing, where it was run, did what it promises."""
+    """Whether parametric routing, if it was run, kept its guarantees."""
     if all(outcome.routing != "parametric" for outcome in outcomes):
         return []
     if failed(outcomes):
@@ -149,7 +147,6 @@ def _milliseconds(value: float | None) -> str:
 
 
 def live_view(replay: Replay) -> RenderableType:
-    """The current state of a run."""
     rate = replay.published / replay.seconds if replay.seconds > 0 else 0.0
     head = Text(
         f"{replay.routing} routing: {replay.published:,} of {replay.total:,} quotes, {rate:,.0f} per second"
@@ -222,7 +219,7 @@ _DEFINITIONS = (
 
 
 def page(outcomes: Sequence[DemoOutcome], parameters: Mapping[str, object]) -> Report:
-    """A page of all runs; `parameters` are the options of the command."""
+    """`parameters` are the options of the command."""
     published = outcomes[0].published
     return Report(
         "The demonstration: real quotes, thresholds that move",

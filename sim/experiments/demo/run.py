@@ -1,7 +1,5 @@
-"""The exchange publishes a day's quotes as soon as the overlay has accepted the previous day's (or at a given
-rate), while each trader awaits its own updates. So quotes flow while changes propagate, and the oracle judges
-that.
-"""
+"""The exchange publishes a day's quotes when the overlay has accepted the previous day's (or at a rate),
+while each trader awaits its own updates: quotes flow while changes propagate, and the oracle judges that."""
 
 from __future__ import annotations
 
@@ -27,12 +25,12 @@ from covey.sim.experiments.processes import unless_ended
 from covey.sim.scenario.recorded import QUOTE
 
 END_S = 2.0
-"""For what is still to be accepted at the end, and then for the brokers: an overloaded machine has more."""
+"""For pending publishes at the end, and then for the brokers."""
 _LOG = logging.getLogger("covey.client")
 
 
 class Clients:
-    """All that are opened within an `async with` block."""
+    """Closes its clients at the end of the `async with` block."""
 
     def __init__(self) -> None:
         self._opened: list[Client] = []
@@ -63,11 +61,8 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A subscriber at one broker.
-
-    `matches(quote, values)` is the filter in Python; `move(quote, values)` returns the values after a
-    matching quote, unchanged if the subscription remains the same.
-    """
+    """A subscriber at one broker. `matches(quote, values)` is the filter in Python; `move(quote, values)`
+    returns the values after a matching quote, unchanged if the subscription remains the same."""
 
     name: str
     broker: str
@@ -101,7 +96,7 @@ MOVING_BAND = Strategy(
 
 
 def _usual_volume(quote: Quote, values: Values) -> Values:
-    """Follows the volume in steps: up above twice the usual volume, down below 80 % of it."""
+    """Up above twice the usual volume, down below 80 % of it."""
     volume, usual = quote["volume"], values["usual"]
     if volume > 2.0 * usual:
         return {"usual": 1.3 * usual}
@@ -132,8 +127,6 @@ BELL = EventType("Bell", {"quotes": "int64"})
 
 @dataclass(slots=True)
 class Trader:
-    """A subscriber of the demonstration, with its history for the oracle."""
-
     strategy: Strategy
     history: SubscriberHistory[Quote, Values]
     subscription: Subscription
@@ -141,7 +134,7 @@ class Trader:
     idle: bool = False
     """Whether it has processed all delivered quotes."""
     delays_ms: list[float] = field(default_factory=list)
-    """Per change: from the call of `update` until all affected brokers have applied it."""
+    """Per change, from the call of `update` until all affected brokers have applied it."""
 
 
 @dataclass(slots=True)
@@ -166,18 +159,16 @@ class Replay:
 
 @dataclass(slots=True)
 class Recovery:
-    """The recovery of a broker that was killed on purpose; times in seconds since the kill."""
+    """The recovery of a broker that was killed on purpose. Times are in s since the kill; `recovered_s` is
+    when the routing state of all brokers was as before."""
 
     broker: str
     serving_s: float | None = None
     recovered_s: float | None = None
-    """When the routing state of all brokers was again as before."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """The result of one run."""
-
     routing: str
     seconds: float
     published: int
@@ -190,10 +181,10 @@ class DemoOutcome:
 class Demonstration:
     """One run; `replay` is its state while `run` executes.
 
-    `resubscribe` ("unsubscribe-first" as in Jayaram et al., Fig. 2, or "subscribe-first") is the order in
-    which clients change a subscription under static routing. `rate` is in quotes per second; None is as
-    fast as the overlay takes them. `restart` names a broker to kill and start again half-way. `on_ready`
-    is awaited with the overlay when the traders have subscribed, before the first quote.
+    `resubscribe` ("unsubscribe-first" as in Jayaram et al., Fig. 2, or "subscribe-first") is for static
+    routing. `rate` is in quotes per second; None is as fast as the overlay accepts them. `restart` names a
+    broker to kill and start again half-way. `on_ready` is awaited with the overlay when the traders have
+    subscribed, before the first quote.
     """
 
     def __init__(
@@ -218,10 +209,8 @@ class Demonstration:
         self.replay = Replay(routing, len(self.quotes))
 
     async def run(self) -> DemoOutcome:
-        """Start the overlay, replay the quotes, judge, and stop everything.
-
-        Raises `CoveyError` if the run did not finish.
-        """
+        """Start the overlay, replay the quotes, judge, and stop everything. Raises `CoveyError` if the run
+        did not finish."""
         replay = self.replay
         overlay = LocalOverlay(THREE_LEVELS, routing=replay.routing, compiled=False, drain_s=END_S)
         async with overlay, Clients() as clients:
@@ -275,7 +264,6 @@ class Demonstration:
         return Trader(strategy, SubscriberHistory(strategy.matches, strategy.start), subscription, bell)
 
     async def _trade(self, trader: Trader) -> None:
-        """Process delivered quotes and update the subscription."""
         strategy, history, replay = trader.strategy, trader.history, self.replay
         trader.idle = True
         async for quote in trader.subscription:
@@ -312,8 +300,8 @@ class Demonstration:
     async def _restart_broker(self, overlay: LocalOverlay, broker: str) -> None:
         """Kill a broker, restart it, and wait until the routing state of all brokers is as before.
 
-        Events published meanwhile or in flight at the kill may be lost, as nothing is stored on disk, and are
-        excused; events before a trader's latest delivery are not.
+        Events published meanwhile or in flight at the kill may be lost, since nothing is stored on disk, and
+        are excused; events before a trader's latest delivery are not.
         """
         replay = self.replay
         before = _routes(await overlay.inspect())
@@ -351,7 +339,6 @@ class Demonstration:
             ) from None
 
     async def _poll(self, overlay: LocalOverlay) -> None:
-        """Fetch the brokers' states once a second."""
         while True:
             with suppress(CoveyError):  # a killed broker does not respond
                 self.replay.brokers |= await overlay.inspect()
@@ -359,7 +346,7 @@ class Demonstration:
 
 
 def _days(quotes: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The quotes of each day, without copying."""
+    """Without copying."""
     days, start = [], 0
     for _, group in groupby(quotes.column("date").to_pylist()):
         length = sum(1 for _ in group)
@@ -369,7 +356,7 @@ def _days(quotes: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 def _routes(brokers: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The routing state of each broker: publishers, and the numbers of filters and slots per interface."""
+    """Per broker and type, the publishers, and the numbers of filters and slots per interface."""
     return {
         broker: {
             name: (

@@ -2,11 +2,7 @@
 
 Brokers are processes on this machine, with the scenario's delays on their links (`local_overlay.py`). All
 clients run in this process, so that their histories have one order and one clock; the measurement therefore
-covers the overlay and this process together.
-
-Clients of a real run: their sessions call the observers as simulated clients do, so one judge and one
-trace serve both. A subscriber moves as a simulated one: it leaves its broker once everything that it has
-sent has arrived, and goes on with its session at the next.
+covers the overlay and this process together. Sessions call the observers as simulated clients do.
 """
 
 from __future__ import annotations
@@ -57,12 +53,10 @@ class ObservedSession(ClientSession):
         return self
 
     def move(self, broker: str) -> None:
-        """The connection to the old broker is closed; the next one is to `broker`."""
         self.broker = broker
         self._observers.moved(self, broker)
 
     def leave(self) -> None:
-        """The user leaves."""
         self.present = False
         self._observers.left(self, False)
 
@@ -122,9 +116,8 @@ class ObservedSession(ClientSession):
 
 
 class RealSubscriber:
-    """One subscriber. `open_client` opens a client of a name at a broker, which goes on with a session if one
-    is given; `on_events` is called at every batch of delivered events.
-    """
+    """`open_client(name, broker, session)` opens a client, which goes on with the session if one is given;
+    `on_events` is called at every batch of delivered events."""
 
     def __init__(
         self,
@@ -200,17 +193,15 @@ class RealSubscriber:
 T = TypeVar("T")
 
 _CONCURRENT = 50
-"""How many clients connect, or steps of the schedule are pending, at once."""
+"""The most clients that connect, or steps of the schedule that are pending, at once."""
 _SETTLE_S = 30.0
 _QUIET_S = 1.0
 _NOTHING: Mapping[str, Any] = {"received": {}, "events_received": 0}
 
 
 class RealRun(Run):
-    """One run of a scenario over gRPC.
-
-    `ScenarioError` for a field that only the simulator has (`sim/scenario/scenario.py`).
-    """
+    """One run of a scenario over gRPC. Raises `ScenarioError` for a field that only the simulator
+    supports."""
 
     real = True
 
@@ -283,7 +274,7 @@ class RealRun(Run):
             self._trace.phase(phase, self._busy_ns())
 
     async def _open(self, name: str, broker: str, session: ObservedSession | None = None) -> Client:
-        """Connect a client: a new one, or one that goes on with its session."""
+        """Connect a new client, or one that goes on with `session`."""
         scenario = self.scenario
         if session is None:
             session = ObservedSession(

@@ -1,6 +1,4 @@
-"""What a simulated and a real run of a scenario have in common: a load, a judge, a trace, and a summary: what
-the run counted, the work of brokers, control over links, and the violations found.
-"""
+"""The common part of simulated and real runs of a scenario: load, judge, trace and summary."""
 
 from __future__ import annotations
 
@@ -26,46 +24,44 @@ from covey.sim.trace.trace import Trace
 
 @dataclass(slots=True)
 class RunSummary:
-    """What one run counted and what its checkers found."""
+    """The counts and findings of one run. Deliveries: expected = fulfilled + excused + missed, and fulfilled
+    + additional = delivered."""
 
     scenario: Scenario
     brokers: int = 0
     virtual_s: float = 0.0
     real_s: float = 0.0
     cpu_s: float = 0.0
-    """Processor time of this process; 0 for real brokers, which are processes of their own."""
+    """Processor time of this process; 0 for real brokers."""
     steps: int = 0
-    """Simulated happenings: packets that arrived, timers, what users did."""
+    """Simulated actions: arrivals of packets, timers, calls of users."""
     memory_bytes: int = 0
     """The peak resident memory of this process."""
     published: int = 0
     delivered: int = 0
     expected: int = 0
-    """Deliveries that COVERAGE requires when the event is published: fulfilled + excused + missed."""
+    """Deliveries that COVERAGE requires when the event is published."""
     fulfilled: int = 0
-    """Expected deliveries that happened."""
     additional: int = 0
-    """Deliveries beyond these, such as before a change had settled: fulfilled + additional = delivered."""
+    """Deliveries that were not expected, such as before a change had settled."""
     excused: int = 0
-    """Expected deliveries that were no longer expected, after a change, a departure or a crash."""
+    """No longer expected after a change, a departure or a crash."""
     missed: int = 0
-    """Expected deliveries that did not happen and were not excused."""
     lost: int = 0
-    """Those of them that met a change, where a change may lose events; the others violate COVERAGE."""
+    """Missed ones that crossed a change, where a change may lose events; the others violate COVERAGE."""
     unjudged: int = 0
     """Events published while nothing was expected: before an advertisement took effect, or after a crash."""
     spurious: int = 0
-    """Events that reached a client and that its own evaluation discarded."""
+    """Events that a client's own evaluation discarded."""
     updates: int = 0
     control: dict[str, int] = field(default_factory=dict)
-    """By kind: messages without events that crossed a link between brokers after the set-up."""
+    """By kind, messages without events that crossed a link between brokers after the set-up."""
     crossings: int = 0
-    """Events that crossed a link between brokers, once for each link."""
+    """Events times links between brokers crossed."""
     busiest_share: float = 0.0
-    """The share of the phase `running` that the busiest broker worked."""
+    """The share of the phase `running` in which the busiest broker worked."""
     work: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By kind of message, in the phase `running`: `messages` that brokers handled, the `events` in them, and
-    `busy_ns`, what these cost them, the whole cost where its service began in the phase."""
+    """By kind of message, for messages whose service began in the phase `running`."""
     work_of_brokers: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """The same by broker and kind of message."""
     links_checked: int = 0
@@ -75,7 +71,6 @@ class RunSummary:
     findings: list[str] = field(default_factory=list)
 
     def add_verdict(self, judge: Judge, findings: Findings) -> None:
-        """Take over the judge's counts and the findings of all checkers."""
         self.delivered, self.expected = judge.delivered_events, judge.expected_events
         self.fulfilled, self.excused = judge.fulfilled_events, judge.excused_events
         self.lost, self.missed = judge.lost_events, judge.missed_events
@@ -110,23 +105,22 @@ class RunSummary:
         return sum(self.control.values()) / self.updates if self.updates else None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self) | {"steps_per_real_s": round(self.steps / self.real_s, 1) if self.real_s else 0.0}
 
 
 def busiest_share(before_ns: Mapping[str, int], after_ns: Mapping[str, int], duration_ns: int) -> float:
-    """The share of a duration that the busiest broker worked, from the brokers' working times before and
-    after it."""
+    """The share of a duration in which the busiest broker worked, from the working times before and after
+    it."""
     longest_ns = max((after_ns[b] - before_ns.get(b, 0) for b in after_ns), default=0)
     return round(longest_ns / max(duration_ns, 1), 4)
 
 
 Work = dict[str, int]
-"""`messages`, the `events` in them, and `busy_ns`, what these cost."""
+"""`messages`, the `events` in them, and `busy_ns`, their cost."""
 
 
 class WorkByKind:
-    """Costs of messages that are counted on their way, since the last `clear`."""
+    """Costs that count messages, since the last `clear`."""
 
     def __init__(self, costs: Costs) -> None:
         self.by_broker: dict[str, dict[str, Work]] = {}
@@ -141,7 +135,6 @@ class WorkByKind:
 
     @property
     def by_kind(self) -> dict[str, Work]:
-        """Of all brokers together."""
         total: dict[str, Work] = {}
         for kinds in self.by_broker.values():
             for kind, work in kinds.items():
@@ -163,7 +156,7 @@ class WorkByKind:
 
 
 class LinkControl(Observer):
-    """`by_kind` has their number; `clear` it when the set-up is over."""
+    """Control messages between brokers by kind; `clear` it when the set-up is over."""
 
     def __init__(self) -> None:
         self.by_kind: Counter[str] = Counter()
@@ -174,7 +167,7 @@ class LinkControl(Observer):
 
 
 class Run(ABC):
-    """One run of a scenario, on its own topology unless one is given; `now` has its time in nanoseconds."""
+    """One run of a scenario, on its own topology unless one is given; `now` returns its time in ns."""
 
     real: ClassVar[bool]
 
@@ -193,7 +186,8 @@ class Run(ABC):
     def run(
         self, trace: str | Path | None = None, progress: Progress = silent, *, choices: Choices | None = None
     ) -> RunSummary:
-        """Run it; `trace` is a folder for the trace, a path or a URI, which has the `choices` of a sweep."""
+        """Run it; `trace` is a folder for the trace, a path or a URI; `choices` of a sweep go into the
+        trace."""
 
     @contextmanager
     def _traced(self, folder: str | Path | None, choices: Choices | None) -> Iterator[None]:

@@ -1,9 +1,8 @@
-"""Many planned runs in one folder: those that are not in it yet are run, in processes of this machine or as
-tasks of Spark.
+"""Many planned runs in one folder, in processes of this machine or as tasks of Spark.
 
-Each run has a folder of its name, which is its trace. A run is not repeated if its manifest says that it is
-complete, simulated, of the same scenario and choices and the same contents of the files that it names, and of
-the same version of Covey; so work that was interrupted resumes.
+Each run has a folder of its name, its trace. A run is not repeated if its manifest is complete, simulated,
+and of the same scenario, choices, contents of the files that it names, and version of Covey; so interrupted
+work resumes.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What became of a planned run: its trace, its summary (`RunSummary.as_json`) or else the error, and
-    whether it was in the folder already."""
+    """The trace of a planned run and its summary (`RunSummary.as_json`) or error; `reused` if it was in the
+    folder already."""
 
     run: str
     trace: str
@@ -52,12 +51,10 @@ class RunOutcome:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Violations by property."""
         return {} if self.summary is None else self.summary["counts"]
 
     @property
     def findings(self) -> Sequence[str]:
-        """The first violations."""
         return () if self.summary is None else self.summary["findings"]
 
     @property
@@ -67,12 +64,12 @@ class RunOutcome:
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+=~_-]*")
-"""Of a run: part of a path, and never one that Spark takes for a hidden file."""
+"""Part of a path, and never a name that Spark takes for a hidden file."""
 
 
 class Executor(Protocol):
-    """Runs what is planned into a folder, and returns the outcomes in any order; meanwhile it calls `ended`
-    with the number of runs that have ended."""
+    """Runs everything planned into a folder and returns the outcomes in any order; calls `ended` with the
+    number of runs that have ended."""
 
     def run(
         self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
@@ -84,8 +81,8 @@ def run_all(
 ) -> list[RunOutcome]:
     """Run what is not in `folder`, a path or a URI, and return all outcomes in the order of `planned`.
 
-    A run that fails does not stop the others. `InputError` if two runs have one name, or if a name cannot be
-    that of a folder; `CoveyError` if `folder` cannot be written.
+    A run that fails does not stop the others. Raises `InputError` if two runs have one name, or a name is not
+    a valid folder name; `CoveyError` if `folder` cannot be written.
     """
     _check_names(planned)
     root = Folder.at(folder)
@@ -116,8 +113,7 @@ def _check_names(planned: Sequence[PlannedRun]) -> None:
 
 
 def run_one(planned: PlannedRun, folder: str) -> RunOutcome:
-    """Run one scenario into `folder`: what an executor calls wherever its work is done. Where an executor
-    calls it twice, the second call finds the first one's result."""
+    """Run one scenario into `folder`, on any machine. A repeated call finds the first one's result."""
     from covey.sim.experiments.runs.simulated import SimulatedRun
 
     trace = _trace(planned, folder)
@@ -189,11 +185,9 @@ def expected_work(scenario: Scenario) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SparkTasks:
-    """Runs as tasks of Spark, on this machine or on a cluster, whose machines must share the folder. A task
-    whose executor is lost is run again.
-
-    `SparkError` if Spark does not start, `CoveyError` if its tasks fail, `InputError` for Spark Connect.
-    """
+    """Runs as tasks of Spark, on this machine or on a cluster, whose machines must share the folder. Lost
+    tasks are run again. Raises `SparkError` if Spark does not start, `CoveyError` if its tasks fail,
+    `InputError` for Spark Connect."""
 
     master: str | None = None
 
@@ -222,7 +216,7 @@ class SparkTasks:
 
 
 def executor_at(master: str | None) -> Executor:
-    """What runs at a Spark master: processes without Spark on this machine, tasks of Spark elsewhere.
+    """Processes without Spark on this machine, tasks of Spark elsewhere.
 
     A process that dies costs one run; a task of a local Spark would end the whole job.
     """

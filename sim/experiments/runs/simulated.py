@@ -1,17 +1,13 @@
 """Runs a scenario in virtual time, has the checkers judge it, and summarises it.
 
-Publishers with a window are the closed loop of a run; the window counts the events that are under way.
-
-A publisher draws a pause, waits until it has passed, waits until its window has room for a batch, and
-publishes; then it draws the next pause. Pauses are exponential, with the mean that `event_rate` gives, so
-this is the highest rate: time spent waiting for the window is not made up for. Pauses and events are drawn
-from a generator of each publisher, so the n-th event of a publisher, and all updates, are the same whatever
-the compared system makes of them.
+A window counts the events under way. A publisher draws an exponential pause with the mean of `event_rate`,
+waits until it has passed and the window has room for a batch, publishes, and draws the next pause: this is
+the highest rate, since waiting is not made up for. Each publisher has a generator for pauses and events, so
+its n-th event and all updates are the same in every compared system.
 
 An event is in the window while a copy of it is: one from its publisher to a broker, and one for each
-interface to which a broker sends it. A copy ends when the broker or client that gets it has handled it: a
-broker when the time that it takes has passed, a client at once, and with the session of the client. A crash
-loses copies unseen, so a run with crashes is not followed.
+interface to which a broker sends it. A copy ends when a broker's time for it has passed, when a client gets
+it, or with the client's session. Crashes lose copies unseen, so runs with crashes have no window.
 """
 
 from __future__ import annotations
@@ -53,11 +49,11 @@ class UnderWay(Observer):
 
     def __init__(self, ended: Callable[[str], None] = lambda publisher: None) -> None:
         self.by_publisher: dict[str, int] = {}
-        """The number of events under way; a publisher's identity is that of its session."""
+        """By identity of the publisher's session."""
         self._ended = ended
         self._copies: dict[_Event, int] = {}
         self._delivering: dict[tuple[Interface, Interface], set[_Event]] = {}
-        """By broker and client: the events on their way from one to the other."""
+        """By broker and client, the events under way from one to the other."""
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
         for event in _events(batch):
@@ -103,10 +99,8 @@ def _events(batch: EventBatch) -> list[_Event]:
 
 
 class ClosedLoop:
-    """The publishers of a scenario, from `start` on; `publish` is called with the number of one and a batch.
-
-    `under_way` is to observe the simulation.
-    """
+    """The publishers of a scenario, from `start` on; calls `publish` with a publisher's number and a batch.
+    `under_way` has to observe the simulation."""
 
     def __init__(
         self, scenario: Scenario, load: Load, clock: Clock, publish: Callable[[int, EventBatch], None]
@@ -122,7 +116,7 @@ class ClosedLoop:
         self._end_ns = 0
 
     def start(self, publishers: list[str], end_ns: int) -> None:
-        """Publish until a time. `publishers` are the identities of all publishers, by number."""
+        """Publish until `end_ns`. `publishers` are the identities of all publishers, by number."""
         self._end_ns = end_ns
         self._numbers = {name: number for number, name in enumerate(publishers)}
         self._names = publishers
@@ -165,8 +159,6 @@ _PARTITION_NS = 500 * NS_PER_MS
 
 
 class SimulatedRun(Run):
-    """One run of a scenario in virtual time."""
-
     real = False
 
     def __init__(
@@ -204,8 +196,8 @@ class SimulatedRun(Run):
     ) -> RunSummary:
         """As `Run.run`.
 
-        Kernels are loaded first, since when a background thread loads them is not reproducible. With measured
-        costs a small run goes before, whose time is not charged.
+        Kernels are loaded first, since a background thread would load them at a time that is not
+        reproducible. With measured costs a small run precedes, whose time is not charged.
         """
         compile_kernels()
         if self.costs.measures:
@@ -386,7 +378,6 @@ class SimulatedRun(Run):
 
 
 def _costs(scenario: Scenario) -> Costs:
-    """What messages cost brokers: "free", "measured", or the name of a calibration file."""
     if scenario.cpu == "free":
         return Free()
     if scenario.cpu == "measured":
