@@ -1,4 +1,4 @@
-"""The fuzzer: random histories of whole overlays, of every kind, judged by the checkers."""
+"""The fuzzer: random histories of whole overlays, judged by the checkers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ __all__ = ["FuzzOptions", "HistoryOutcome", "play_history"]
 
 
 def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
-    """Run the history of a seed.
-
-    Kernels are loaded first, since when a background thread loads them is not reproducible.
-    """
+    """Run the history of a seed. Kernels are loaded first, since a background thread would load them at a
+    time that is not reproducible."""
     from covey.matcher import compile_kernels
 
     compile_kernels()

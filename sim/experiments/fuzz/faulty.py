@@ -1,12 +1,9 @@
 """Random histories in which every fault may meet every other (`covey sim fuzz --faults all`).
 
-As other histories, and each draws what kind of overlay it is: whether types and sessions are durable, durable
-sessions and links move, routing is static, updates are gapless, slots are merged and bounds damped. Faults
-come in any order, and those that last overlap; their rate differs between histories. Now and then all of them
-end: brokers start again on disks with room, links and connections open, clients read. Ten virtual seconds
-later the routing state must be that of a freshly built overlay, and when everything has come to rest every
-durable event that was due must have arrived once, in its publisher's order and as it was published; what
-damage to a disk excuses is excused exactly.
+Each history draws the kind of its overlay where options do not set it. Faults come in any order, at a rate
+drawn per history, and lasting ones overlap. Now and then all of them end. Ten virtual seconds later the
+routing state must be that of an overlay built anew, and at rest every expected durable event must have
+arrived once, in its publisher's order and as published; only events of damaged records are excused.
 """
 
 from __future__ import annotations
@@ -35,14 +32,14 @@ Pair = tuple[str, str]
 
 
 class Network:
-    """The pairs that are cut now. A pair may be cut several times, and is mended by as many."""
+    """Network partitions between pairs of brokers. A pair that is cut n times takes n calls of `mend`."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._cuts: Counter[Pair] = Counter()
 
     def pairs(self) -> list[Pair]:
-        """Those that may be cut: of links, or where links move of all brokers."""
+        """The pairs that may be cut: those of links or, if links move, all pairs of brokers."""
         simulation = self._simulation
         if simulation.moving is None:
             return list(simulation.links)
@@ -54,7 +51,7 @@ class Network:
             self._apply(pair, cut=True)
 
     def mend(self, pair: Pair) -> None:
-        """Undo one cut; nothing for a pair that is not cut."""
+        """Undo one cut; no effect on a pair that is not cut."""
         if self._cuts[pair] == 1:
             del self._cuts[pair]
             self._apply(pair, cut=False)
@@ -88,7 +85,7 @@ _POLICIES = (SlowConsumer.BLOCK, SlowConsumer.BLOCK, SlowConsumer.DROP_OLDEST, S
 
 
 def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
-    """The options of one history."""
+    """The options of one history; the options that are set stay."""
     draw = random.Random(f"overlay {seed}")
     drawn = {"durable": draw.random() < 0.75, "repair": draw.random() < 0.3, "gapless": draw.random() < 0.25}
     on = {name: drawn[name] or getattr(options, name) for name in drawn}
@@ -126,9 +123,8 @@ def drawn_options(seed: int, options: FuzzOptions) -> FuzzOptions:
 
 
 class FaultyHistory(FuzzHistory):
-    """One history; `play` returns its outcome. Its wires and disks are fast enough for what waits to leave
-    within ten seconds after the last fault.
-    """
+    """One history; `play` returns its outcome. Its wires and disks are fast enough for pending events to
+    leave within ten seconds after the last fault."""
 
     _paces = Paces((300, 4 << 20), (2, 16), (0, 5), (0.0, 0.0, 0.02), (0, 1, 20))
 
@@ -145,15 +141,15 @@ class FaultyHistory(FuzzHistory):
         repair_after_ns = _REPAIR_AFTER_NS if own.repair else 0
         super().__init__(seed, own, repair_after_ns=repair_after_ns, sessions=sessions)
         self.counts = dict.fromkeys(options.fault_kinds, 0)
-        """How often there was each fault."""
+        """How often each fault occurred."""
         self.met: list[CrashPoint] = []
         """The crash points that a broker has met."""
         self._kinds = kinds
         self._rights = random.Random(f"{seed} rights")
         without = own.calls or own.widen or own.views
         self._restricted = 0.5 if self._rights.random() < 0.25 and not without else 0.0
-        """How many of the clients that are not durable have a policy by content. It needs attributes that the
-        first schema has, and is judged without operators."""
+        """The share of clients that are not durable with a policy by content. A policy needs attributes of
+        the first schema, and is judged without operators."""
         self._healing = False
         simulation = self.simulation
         self.damage = Damage(
@@ -243,7 +239,7 @@ class FaultyHistory(FuzzHistory):
         return self._random.randrange(1, self._random.choice((100, 1_000, 4_000))) * NS_PER_MS
 
     def _crash(self) -> None:
-        """A broker is killed now, or at a kind of message; or it loses power."""
+        """A broker is killed or loses power, now or at a kind of message."""
         draw, broker = self._random, self._some_broker()
         kinds = [kind for kind in ("crashes", "power") if kind in self._kinds]
         kind = draw.choice(kinds)
@@ -269,7 +265,7 @@ class FaultyHistory(FuzzHistory):
         self.simulation.clock.after(self._down_ns(), self._restart, broker)
 
     def _restart(self, broker: str) -> None:
-        """An operator has made room on its disk."""
+        """After an operator has made room on its disk."""
         storage = self.simulation.brokers[broker].storage
         if storage is not None and not self.simulation.brokers[broker].alive:
             storage.mend()
@@ -313,7 +309,7 @@ class FaultyHistory(FuzzHistory):
         self.simulation.clock.after(from_ns, lose)
 
     def _clog(self) -> None:
-        """What is sent over some connections arrives after a time, all at once."""
+        """Packets sent over some connections arrive after a time, all at once."""
         draw, now_ns = self._random, self.simulation.clock.now_ns
         for wire in self.simulation.connections():
             if draw.random() < 0.3:
@@ -356,7 +352,7 @@ class FaultyHistory(FuzzHistory):
             self.simulation.move(client.name, self._some_broker())
 
     def _flood(self) -> None:
-        """Of frames that change nothing, by one client or several: their connections end, and no others."""
+        """Frames that change nothing, by one client or several: their connections end, and no others."""
         for _ in range(self._random.choice((1, 3))):
             client = self._some_client()
             wire = None if client is None else client.port.wire
@@ -371,7 +367,7 @@ class FaultyHistory(FuzzHistory):
             self._after_flood(client.name, wire, wire.generation, until_ns, ends)
 
     def _after_flood(self, name: str, wire: Wire, generation: int, until_ns: int, ends: bool) -> None:
-        """Dial again once the connection has ended, as it must where that is due."""
+        """Dial again once the connection has ended; report it if it had to end and has not."""
         clock = self.simulation.clock
         if wire.generation != generation:
             if not wire.up:
@@ -392,7 +388,7 @@ class FaultyHistory(FuzzHistory):
                 self.counts["damage"] += storage.flip(self._random)
 
     def _fill(self) -> None:
-        """No room is left on a disk, or its next sync fails: the broker ends when it writes."""
+        """A disk is full, or its next sync fails: the broker ends when it writes."""
         storage = self.simulation.brokers[self._some_broker()].storage
         assert storage is not None
         self.counts["full"] += 1
@@ -404,7 +400,7 @@ class FaultyHistory(FuzzHistory):
     # --- rest -----------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """All faults end. Ten seconds later the routing state is that of a freshly built overlay."""
+        """All faults end. Ten seconds later the routing state must be that of an overlay built anew."""
         self._healing = True
         self._heal()
         clock = self.simulation.clock

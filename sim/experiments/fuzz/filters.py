@@ -1,8 +1,8 @@
 """The event types and filters of random histories, and the named operators that some filters call.
 
-A filter that calls an operator has its condition in plain Python beside it: the checkers judge by the
-conditions, which share nothing with the operators. Brokers lack some operators, and calls of others fail;
-operators of clients do not fail, since an event that no reader can decide is dropped.
+A filter with calls has its condition in plain Python, which shares nothing with the operators; the checkers
+judge by it. Brokers lack some operators, and calls of others fail; operators of clients do not fail, since an
+event that no reader can decide is dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WIDER = (
     EventType("T", {"w": "float64", "s": "string", "x": "int64"}),
     EventType("T", {"f": "bool", "w": "float64", "v": "int64", "r": "string"}),
 )
-"""Other schemas of the first type, with which it is widened: attributes in another order, or without some."""
+"""Schemas that widen the first type: attributes in another order, or without some."""
 
 
 # --- the operators, over columns ----------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def _spells(s: pa.Array, text: str) -> npt.NDArray[np.bool_]:
 
 
 def _places(s: pa.Array) -> pa.Array:
-    """The places of every p, from 1 on."""
+    """The positions of every p, from 1 on."""
     places = [[i for i, letter in enumerate(each, 1) if letter == "p"] for each in s.to_pylist()]
     return pa.array(places, pa.list_(pa.int64()))
 
@@ -158,7 +158,7 @@ FILTERS: Mapping[str, Mapping[str, Condition]] = {
 
 
 def filters_with_calls(types: Iterable[EventType] = TYPES) -> dict[Filter, Condition]:
-    """The filters that call operators, which are registered; each with its condition."""
+    """Registers the operators; returns the filters that call them, each with its condition."""
     for operator in OPERATORS:
         register(operator)
     return {
@@ -172,9 +172,7 @@ def filters_with_calls(types: Iterable[EventType] = TYPES) -> dict[Filter, Condi
 
 
 def unreliable(draw: random.Random) -> Runner:
-    """A runner of a broker that lacks some of the operators, and where calls of the others fail now and
-    then.
-    """
+    """A runner of a broker that lacks some operators, and where some calls of the others fail."""
     missing = {operator.name for operator in OPERATORS if draw.random() < 0.2}
     rate = draw.choice((0.0, 0.0, 0.1, 0.5))
 
@@ -193,7 +191,6 @@ def unreliable(draw: random.Random) -> Runner:
 
 
 def evaluator_of(draw: random.Random) -> Evaluator:
-    """The evaluator of a broker in a history."""
     return Evaluator(run=unreliable(draw))
 
 
@@ -237,7 +234,7 @@ DENSE = ("x < $a", "x < $a", "x >= $a", "x between $a and $b", "x >= $a and x < 
 
 
 def filters_of(options: FuzzOptions) -> dict[str, list[Filter]]:
-    """The filters to draw from, by the name of their event type."""
+    """By the name of their event type."""
     types = KEYED if options.views else TYPES
     if options.dense:
         return {types[0].name: [parse(text, types[0]) for text in DENSE]}

@@ -1,9 +1,8 @@
 """Random HTTP/2 frames of a hostile peer against one end of a connection with gRPC calls.
 
-The peer mostly keeps to the protocol, so that its breaches reach every state: it opens calls, sends messages,
-windows and settings, and among them mutated frames, frames of random bytes and floods; it may not read. The
-judge: nothing is raised, memory is bounded, output consists of whole frames, a breach ends with GOAWAY or
-RST_STREAM, and every call begins and ends once.
+The peer mostly keeps to the protocol, so that its breaches reach every state. The judge: nothing is raised,
+memory is bounded, output consists of whole frames, a breach ends with GOAWAY or RST_STREAM, and every call
+begins and ends once.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _ODD_HEADERS = (
 _LARGEST_PIECE = 300_000
 _TURN_EVENTS = 150
 FLOOD = 1_100
-"""More frames than a budget has permits for: what they are does not matter, unless they are DATA."""
+"""More frames of any type except DATA than a budget has permits for."""
 _CALLS = 60
-"""Frames after which a connection that still lives is left for a new one."""
+"""Frames after which a live connection is replaced by a new one."""
 
 
 @dataclass(slots=True)
 class FrameFuzzResult:
-    """What came of some frames; `violations` name the seed of their connection."""
+    """`violations` name the seed of their connection."""
 
     frames: int = 0
     connections: int = 0
@@ -68,13 +67,12 @@ class HostilePeer:
         self._encoder = Encoder()
         self._next_stream = 1
         self.streams: list[int] = []
-        """Those that were opened."""
 
     def begin(self) -> bytes:
         return (frames.PREFACE if self._of_client else b"") + frames.settings_frame({})
 
     def some_frames(self) -> tuple[bytes, int]:
-        """Some frames, and how many they are."""
+        """Some frames, and their number."""
         draw = self._draw
         if not self.streams and draw.random() < 0.99:
             return (self._open() if self._of_client else frames.frame(frames.PING, 0, 0, bytes(8))), 1
@@ -218,11 +216,10 @@ class FuzzedConnection:
         self._calls: set[int] = set()
         self._ended: set[int] = set()
         self._readers: dict[int, MessageReader] = {}
-        """Those with messages that have not been cut, by call."""
+        """By call, the readers with messages that have not been cut."""
         self._output = b""
 
     def play(self) -> None:
-        """Until the connection ends, or enough frames were sent."""
         result = self._result
         result.connections += 1
         try:
@@ -296,7 +293,7 @@ class FuzzedConnection:
                 self._readers.pop(call_id, None)
 
     def _act(self) -> None:
-        """What the application and the clock do now and then."""
+        """Random actions of the application and the clock."""
         draw, rpc = self._draw, self._rpc
         chance = draw.random()
         live = sorted(self._calls - self._ended)
@@ -363,7 +360,7 @@ class FuzzedConnection:
 
 
 def fuzz_frames(seed: int, count: int) -> Iterator[FrameFuzzResult]:
-    """Connections from `seed` on until they got so many frames; the result so far, after each."""
+    """Connections from `seed` on until they got `count` frames; yields the accumulated result after each."""
     result = FrameFuzzResult()
     while result.frames < count:
         FuzzedConnection(seed, result).play()

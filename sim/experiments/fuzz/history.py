@@ -1,10 +1,9 @@
 """Random histories of whole overlays in virtual time, each drawn from one seed and judged by the checkers.
 
-A history has a random tree of brokers, wires with random delay, jitter and loss, links with random limits,
-and brokers that handle what arrives, and end sessions, in parts of random size. Clients join, leave, vanish,
-move, reconnect, advertise, subscribe, update, unsubscribe and publish; links partition and brokers crash. Now
-and then everything comes to rest: then no expected event may be missing, all control must have settled, and
-every link must carry the interest that the clients imply.
+A history draws the tree of brokers, wires with delay, jitter and loss, limits of links, and the size of the
+parts in which brokers handle frames and end sessions. Now and then everything comes to rest: then no expected
+event may be missing, all control must have settled, and every link must carry the interest that the clients
+imply.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ DURABLE = tuple(event_type.name for event_type in TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Paces:
-    """Of what a history draws how fast its wires and disks are."""
+    """The choices for wires and disks, from which a history draws."""
 
     frame_bytes: tuple[int, ...] = (1, 300, 4 << 20)
     frames_in_flight: tuple[int, ...] = (1, 2, 16)
@@ -396,7 +395,7 @@ class FuzzHistory:
         return event
 
     def _key(self, client: SimulatedClient, event_type: EventType) -> object:
-        """One of a few that no other client publishes, or none."""
+        """One of a few keys that no other client publishes, or None."""
         number = self._random.choice((0, 0, 1, 2, 3, None))
         if number is None:
             return None
@@ -416,7 +415,6 @@ class FuzzHistory:
         self.simulation.crash(self._some_broker(), self._random.randrange(1, 500) * NS_PER_MS)
 
     def _rest(self) -> None:
-        """Let everything come to rest, and check."""
         self._run()
         if not self.findings:
             self._check()
@@ -431,7 +429,7 @@ class FuzzHistory:
 
 
 def _bounds(filter: Filter) -> list[str]:
-    """The variables that are used as bounds of attributes only."""
+    """The variables that are used only as bounds of attributes."""
     operands = [leaf.operand for leaf in leaves(filter.expression) if isinstance(leaf, Constraint)]
     constrained = {operand.name for operand in operands if isinstance(operand, Variable)}
     return [name for name, way in directions(filter).items() if way and name not in constrained]

@@ -1,6 +1,5 @@
-"""The options of the fuzzer, which all histories of a run have in common, and the outcome of one history. The
-command line shows them, so nothing else is loaded before one is made.
-"""
+"""The options of the fuzzer and the outcome of one history. The command line shows the options, so the
+modules of the histories are not loaded here."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class FuzzOptions:
-    """Those of `covey sim fuzz`, each with its help.
+    """The options of `covey sim fuzz`, each with its help.
 
     With `motion` some pauses are so long that announcements have to be renewed. With `durable` the sessions
     of two clients in three are durable, and stay at their broker unless `moves` is on. With `faults`
@@ -128,7 +127,6 @@ class FuzzOptions:
 
     @property
     def fault_kinds(self) -> tuple[str, ...]:
-        """The faults that histories have, if they are named."""
         return tuple(FAULTS) if self.faults == "all" else tuple(filter(None, self.faults.split(",")))
 
     @property
@@ -153,7 +151,7 @@ class FuzzOptions:
 
 @dataclass(frozen=True, slots=True)
 class HistoryOutcome:
-    """The outcome of one history. `error` is the exception that ended it, as text."""
+    """`error` is the exception that ended the history, as text."""
 
     seed: int
     findings: tuple[Finding, ...]
@@ -164,7 +162,7 @@ class HistoryOutcome:
     """How often the injected defect changed the brokers' actions."""
     error: str = ""
     faults: tuple[tuple[str, int], ...] = ()
-    """How often there was each fault, where faults are named."""
+    """How often each of the named faults occurred."""
     damaged: int = 0
     """Events of records in which a bit has flipped."""
 

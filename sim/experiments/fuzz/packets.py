@@ -1,16 +1,14 @@
 """Hostile packets of clients against one broker's endpoint and core, without I/O, and hostile texts of
 filters.
 
-A hostile client has rights with policies, and a reader and a publisher beside it. It sends frames of every
-kind of message, with extreme numbers, hostile filters and Arrow columns with false lengths, and among them
-packets that are mutated, cut, repeated and out of order. The judge: nothing but `LinkError` and
-`MalformedPacketError` is raised, what one client has is bounded, and after each connection the reader gets
-what the publisher publishes, in order, and what its policy permits.
+A hostile client has rights with policies; a reader and a publisher are connected too. Its packets have
+extreme numbers, hostile filters and Arrow columns with false lengths; some are mutated, cut, repeated and out
+of order. The judge: only `LinkError` and `MalformedPacketError` are raised, the state of one client is
+bounded, and after each connection the reader gets what the publisher publishes, in order, and what its policy
+permits.
 
-Hostile texts of filters: made by the grammar, then nested, repeated, cut, mutated.
-
-The judge: a text is a filter or raises `CoveyError`, nothing else, and what a filter is written as is a
-filter again.
+Texts of filters follow the grammar and are then nested, repeated, cut or mutated. A text is a filter or
+raises `CoveyError`, and a filter's own text is a filter again.
 """
 
 from __future__ import annotations
@@ -124,7 +122,7 @@ def _blown_up(draw: random.Random, text: str) -> str:
 
 @dataclass(slots=True)
 class FilterFuzzResult:
-    """What came of some texts; `violations` name the seed and the number of each."""
+    """`violations` name the seed and the number of each text."""
 
     texts: int = 0
     filters: int = 0
@@ -135,7 +133,7 @@ class FilterFuzzResult:
 
 
 def fuzz_filters(seed: int, count: int) -> Iterator[FilterFuzzResult]:
-    """Parse so many texts; the result so far, now and then."""
+    """Parse `count` texts; yields the accumulated result every 500 texts."""
     draw = random.Random(seed)
     result = FilterFuzzResult()
     for number in range(1, count + 1):
@@ -170,7 +168,7 @@ _NS = 1_000_000_000
 
 @dataclass(slots=True)
 class PacketFuzzResult:
-    """What came of some packets; `violations` name the seed of their connection."""
+    """`violations` name the seed of their connection."""
 
     packets: int = 0
     connections: int = 0
@@ -188,8 +186,6 @@ class PacketFuzzResult:
 
 
 class _End:
-    """A connection that notes nothing."""
-
     def opened(self, answer: Hello, resumed: bool) -> None:
         pass
 
@@ -213,7 +209,7 @@ class PacketDrawer:
         self._sent: list[bytes] = []
 
     def restart(self) -> None:
-        """A new connection, whose frames are numbered anew."""
+        """A new connection numbers its frames anew."""
         self._sequence = self._epoch = 0
 
     def packet(self) -> bytes:
@@ -353,7 +349,7 @@ class PacketDrawer:
             getattr(message, kind).SetInParent()
 
     def _foreign(self, message: pb.Message) -> None:
-        """What brokers alone send, or nothing."""
+        """A message that only brokers send, or an empty one."""
         kind = self._draw.choice(("deliver", "refuse", "listeners_report", "gap", "notice", ""))
         if kind:
             getattr(message, kind).SetInParent()
@@ -405,7 +401,7 @@ class PacketDrawer:
             setattr(wire, name, bytes(data))
 
     def _foreign_arrow(self, count: int) -> bytes:
-        """A message of Arrow that is no batch of the type: nested, dictionaries, compressed, a schema."""
+        """A message of Arrow that is not a batch of the type: nested, dictionaries, compressed, a schema."""
         draw = self._draw
         nested: pa.DataType = pa.int64()
         for _ in range(draw.choice((1, 10, 60))):
@@ -459,7 +455,6 @@ class FuzzedBroker:
         self._delivered: list[int] = []
 
     def play(self) -> None:
-        """Until enough packets were sent."""
         result, draw = self._result, self._draw
         result.connections += 1
         try:
@@ -506,7 +501,7 @@ class FuzzedBroker:
             self._broker.accept(peer, self._ends[interface], self._now_ns)
 
     def _receive(self, data: bytes) -> None:
-        """A packet of the hostile client; what ends its connection lets it connect anew."""
+        """A packet of the hostile client, which connects again if the packet ends its connection."""
         end = self._ends[_HOSTILE]
         try:
             packet = decode_packet(data)
@@ -538,7 +533,7 @@ class FuzzedBroker:
             self._broker.deliver()
 
     def _drain(self, interface: str, acknowledges: bool = True) -> None:
-        """Read what is due; a reader notes its events."""
+        """Read all due frames and record the events of the reader."""
         end = self._ends[interface]
         while (frame := self._broker.next_frame(interface, end)) is not None:
             encode_frame(frame)
@@ -552,7 +547,7 @@ class FuzzedBroker:
                 self._broker.receive(interface, end, [answer], self._now_ns)
 
     def _judge(self) -> None:
-        """The others go on, and what the hostile client has is bounded."""
+        """The other clients continue, and the state of the hostile client is bounded."""
         rows = [{"number": i, "region": ("eu", "us", None)[i % 3]} for i in range(30)]
         batch = EventBatch.from_pylist(_TICK, rows, publisher="market/1", first_sequence=1)
         for interface in (_READER, _PUBLISHER):
@@ -576,7 +571,7 @@ class FuzzedBroker:
 
 
 def fuzz_packets(seed: int, count: int) -> Iterator[PacketFuzzResult]:
-    """Brokers from `seed` on until they got so many packets; the result so far, after each."""
+    """Brokers from `seed` on until they got `count` packets; yields the accumulated result after each."""
     result = PacketFuzzResult()
     while result.packets < count:
         FuzzedBroker(seed, result).play()

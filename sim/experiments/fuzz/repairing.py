@@ -1,12 +1,11 @@
-"""Random histories of overlays whose links move: brokers die and come back or do not, networks split.
+"""Random histories of overlays whose links move: brokers die and come back or do not, join and leave,
+networks split.
 
-As other histories, with links that move around what is dead or out of reach for longer than a second. Brokers
-crash for a moment, for seconds or for good; pairs of brokers lose each other; the network splits into parts,
-which may heal. Brokers join and leave, and the others read the file one after the other. Some pairs of
-brokers are far apart, so that an event may come twice, by ways of unequal length. What comes to rest may do
-so with brokers still dead and parts still apart. Ten seconds after the last fault each upward link must be
-where the rule has it, computed here from who reaches whom, and every link must carry the interest of the
-clients on its sides; events must then reach all subscribers there.
+Links move around brokers that are dead or unreachable for longer than a second. Some pairs of brokers are far
+apart, so that an event may arrive twice, over paths of unequal length. At rest brokers may still be dead and
+parts still apart. Ten seconds after the last fault each upward link must be where the rule has it, computed
+here from who reaches whom, and every link must carry the interest of the clients on its sides; events must
+then reach all subscribers there.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ SETTLED_NS = 10 * NS_PER_S
 _CALM_STEPS = 20
 _MOST_BROKERS = 9
 _RELOAD_NS = NS_PER_S
-"""How long it takes at most until a broker reads a file that has changed."""
+"""The longest time until a broker reads a changed file."""
 _FAULTS_NS = 4 * NS_PER_S
-"""How long crashes and lost pairs last that end by themselves."""
+"""The duration of crashes and lost pairs that end by themselves."""
 
 
 class RepairHistory(FuzzHistory):
@@ -43,10 +42,10 @@ class RepairHistory(FuzzHistory):
         self._weights |= dict.fromkeys((self._die, self._revive), 4 if options.crashes else 0)
         self._weights |= {self._join_broker: 2, self._leave_broker: 2}
         self._parts: dict[str, int] = {}
-        """By broker, the part of the network where it is; 0 for those that are not here."""
+        """By broker, the part of the network where it is; 0 by default."""
         self._lost_pairs: dict[tuple[str, str], None] = {}
         self._roots: dict[str, str] = {}
-        """By broker, the root of its tree when all was at rest last."""
+        """By broker, the root of its tree at the last rest."""
 
     def _build(self, topology: Topology) -> None:
         super()._build(topology)
@@ -122,7 +121,6 @@ class RepairHistory(FuzzHistory):
     # --- brokers that join and leave ------------------------------------------------------------------------
 
     def _join_broker(self) -> None:
-        """A broker joins; the others read the file one after the other."""
         moving, brokers = self.simulation.moving, self.simulation.brokers
         assert moving is not None
         if len(moving.rule.order) < _MOST_BROKERS:
@@ -145,7 +143,7 @@ class RepairHistory(FuzzHistory):
     # --- rest -----------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """No faults from now on, though some last; let everything come to rest, and check."""
+        """No new faults; let everything come to rest, and check."""
         simulation = self.simulation
         if self._random.random() < 0.5:
             self._heal()
@@ -172,14 +170,14 @@ class RepairHistory(FuzzHistory):
         self._play_calmly()
 
     def _publish_until(self, until_ns: int) -> None:
-        """Events meet links that move."""
+        """Publishes while links move."""
         clock = self.simulation.clock
         while clock.now_ns < until_ns and not self.findings:
             self._publish()
             self._run(min(until_ns, clock.now_ns + 1 + self._random.randrange(400) * NS_PER_MS))
 
     def _play_calmly(self) -> None:
-        """Without faults, though some last: every event that is due must arrive."""
+        """No new faults: every expected event must arrive."""
         actions, weights = list(self._calm), list(self._calm.values())
         for _ in range(_CALM_STEPS):
             self._random.choices(actions, weights)[0]()
@@ -192,7 +190,7 @@ class RepairHistory(FuzzHistory):
             self.traffic.quiet()
 
     def _check_links(self) -> None:
-        """Each upward link is to the first that its broker reaches."""
+        """Each upward link is to the first candidate that its broker reaches."""
         uplinks = {lower: upper for upper, lower in self.simulation.links}
         for name, broker in self.simulation.brokers.items():
             expected, now_ns = self._expected_uplink(name), self.simulation.clock.now_ns
@@ -215,7 +213,7 @@ class RepairHistory(FuzzHistory):
             self._roots[name] = root
 
     def _same_part(self, publisher: str, subscriber: str) -> bool:
-        """Whether the brokers of two clients were of one tree at the last rest."""
+        """Whether the brokers of two clients were in one tree at the last rest."""
         clients = self.simulation.clients
         here, there = (clients[name].broker for name in (publisher, subscriber))
         return self._roots.get(here) == self._roots.get(there)

@@ -1,18 +1,16 @@
 """Random histories of overlays whose clients stop reading, or publish what they read, and whose brokers stop.
 
-Each history has some involved event types, whose readers stop for a while or for good under every overflow
-policy, and whose publishers burst; types that a pair of clients pass to each other, and one that a client
-passes to itself; floods of updates; brokers that stop, and one that crashes. Beside them two uninvolved pairs
-publish and read a type of their own: one across the overlay, one at one broker. Wires have a delay, and
-neither jitter nor loss.
+Readers of the involved event types stop for a while or for good under every overflow policy, publishers
+burst, and some clients republish. Two uninvolved pairs publish and read their own types: one across the
+overlay, one at one broker. Wires have a delay, and neither jitter nor loss.
 
-The bound of an uninvolved event. Its *path* is the wires from its publisher to its reader. It arrives within
-the delays of its path, and two round trips per wire more: where the window of a wire is full, frames that
-wait before its own take another window, and each waits for an acknowledgement. An *outage* is the time while
-a broker on the path is stopped or away, and then until what has gathered before it has left: meanwhile links
-queue events for it, and once a queue is full its sources are held, those of uninvolved events as well. A full
-queue has the bytes of its limit, those that it may hold, and those that were on their way when it was full;
-it leaves a window per round trip. An event that meets an outage is due when it has left its end behind.
+The bound of an uninvolved event: its *path* is the wires from its publisher to its reader. It arrives within
+the delays of its path and two round trips per wire: if the window of a wire is full, earlier frames take
+another window, and each waits for an acknowledgement. An *outage* is the time while a broker on the path is
+stopped or away, and then until the backlog has left: links queue events for it, and a full queue blocks its
+sources, also those of uninvolved events. A full queue has the bytes of its limit, those that it may hold, and
+those that were under way when it was full; it sends a window per round trip. The bound of an event that meets
+an outage counts from the outage's end.
 """
 
 from __future__ import annotations
@@ -58,9 +56,9 @@ class Ledger(Observer):
         self.gaps: Counter[Reader] = Counter()
         """Events in gaps."""
         self.newest: dict[str, dict[object, Event]] = {}
-        """By type with a key, the last event of each key. Its events come from one publisher."""
+        """By type with a key, the last event of each key, whose events are from one publisher."""
         self.lost_events: dict[str, dict[Event, None]] = {}
-        """By type, those that a broker had taken, and no other had acknowledged, when it crashed."""
+        """By type, events that a crashed broker had accepted and no other had acknowledged."""
         self.lost_gaps: Counter[Reader] = Counter()
         """Events in gaps that no client had acknowledged when its broker crashed."""
         self._now_ns = now_ns
@@ -71,7 +69,7 @@ class Ledger(Observer):
         return event not in self.deliveries.get(reader, {}) and event not in lost
 
     def missing(self, reader: Reader) -> int:
-        """How many events have not arrived, without those that were lost in a crash."""
+        """The number of events that have not arrived, without those lost in a crash."""
         return sum(self._is_missing(reader, event) for event in self.publications.get(reader[1], ()))
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
@@ -82,7 +80,7 @@ class Ledger(Observer):
             self.newest.setdefault(batch.event_type.name, {}).update(zip(keys, _events(batch), strict=True))
 
     def unseen(self, reader: Reader) -> list[object]:
-        """Keys whose last event has not arrived, without those that were lost in a crash."""
+        """Keys whose last event has not arrived, without those lost in a crash."""
         newest = self.newest.get(reader[1], {})
         return [key for key, event in newest.items() if self._is_missing(reader, event)]
 
@@ -95,7 +93,7 @@ class Ledger(Observer):
         self.gaps[client.name, gap.type_name] += gap.count
 
     def crashes(self, broker: SimulatedBroker) -> None:
-        """The broker is about to crash."""
+        """Call before the broker crashes."""
         for name, queue in broker.endpoint.queues.items():
             for message in queue.link.pending_messages():
                 if isinstance(message, Gap):
@@ -114,9 +112,9 @@ LOCAL = EventType("Local", {"number": "int64"})
 _ATTRIBUTES = {"number": "int64", "hops": "int64", "text": "string"}
 BUSY = [EventType(f"Busy{i}", {**_ATTRIBUTES, "key": "int64"}, key="key") for i in range(3)]
 _KEYS = 2
-"""Of each publisher."""
+"""Per publisher."""
 _EVENT_BYTES = 300
-"""Of the longest."""
+"""An upper bound."""
 PING, PONG, ECHO = (EventType(name, _ATTRIBUTES) for name in ("Ping", "Pong", "Echo"))
 _FILTER = "number >= $low"
 _SLICE_NS = 20 * NS_PER_MS
@@ -124,11 +122,12 @@ _LIVELOCK_STEPS = 500_000
 _LIVELOCK_NS = 90 * NS_PER_S
 _FRAME_BYTES = 4 << 10
 _HELD_PER_BYTE = 16
-"""How many bytes of memory a single event of these types takes at most, per byte of credit."""
+"""The most bytes of memory of a single event of these types, per byte of credit."""
 _DRAIN_TRIPS = 400
-"""Round trips in which a full outbox leaves, a window of the least size at a time."""
+"""Round trips in which a full outbox leaves, one window of the least size at a time."""
 _RECOVERY_NS = CLIENTS_NS + NS_PER_S
-"""How long after its restart a broker takes no events at most: for its clients, and to synchronise."""
+"""The longest time after its restart in which a broker takes no events: for its clients, and to
+synchronise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,7 @@ class StallingHistory:
         )
         frames = draw.choice((4, 16))
         self._trip_bytes = min(self._window_bytes, frames * _FRAME_BYTES)
-        """What a link sends at least in a round trip, if it has as much."""
+        """The bytes that a link with a backlog sends at least in a round trip."""
         self.simulation = Simulation(
             seed,
             engine="naive",
@@ -185,10 +184,10 @@ class StallingHistory:
         self.simulation.observers.append(self.ledger)
         self._outages: list[Outage] = []
         self._stalls: dict[str, list[tuple[int, int]]] = {}
-        """By type, from when until when a reader did not read."""
+        """By type, the times in which a reader did not read."""
         self._parents: dict[str, str] = {}
         self._readers: list[SimulatedClient] = []
-        """Those that may stop reading."""
+        """Readers that may stop reading."""
         self._publishers: dict[str, list[SimulatedClient]] = {}
         """Of the involved types."""
         self._witnesses: dict[str, SimulatedClient] = {}
@@ -278,7 +277,7 @@ class StallingHistory:
         return self._random.choice(list(self.simulation.brokers))
 
     def path(self, a: str, b: str) -> list[str]:
-        """The brokers from one to another, both included."""
+        """The brokers from `a` to `b`, both included."""
         above = []
         for broker in (a, b):
             line = [broker]
@@ -403,7 +402,7 @@ class StallingHistory:
         self._publish(self._random.choice(self._publishers[event_type.name]), event_type, self._rows(1))
 
     def _inject(self) -> None:
-        """Events that are passed on."""
+        """Publish events that clients republish."""
         loops = [each for each in (PING, PONG, ECHO) if each.name in self._publishers]
         for event_type in loops:
             client = self._publishers[event_type.name][0]
@@ -425,9 +424,8 @@ class StallingHistory:
         self._stop(self._some_broker(), self._random.randrange(50, 1_500) * NS_PER_MS)
 
     def _stop(self, broker: str, pause_ns: int) -> None:
-        """Not while it is stopped, nor while a broker recovers: connections would be away for so long that
-        events are dropped.
-        """
+        """Not while it is stopped, nor while a broker recovers: connections would be away long enough to drop
+        events."""
         now_ns = self._clock.now_ns
         if not any(o.to_ns > now_ns and (o.crash or o.broker == broker) for o in self._outages):
             self.simulation.brokers[broker].pause(pause_ns)
@@ -446,7 +444,7 @@ class StallingHistory:
             stalls.append((now_ns, now_ns + down_ns))
 
     def _vanish(self) -> None:
-        """A reader vanishes, and a new client of its name comes instead."""
+        """A reader vanishes, and a new client of its name replaces it."""
         index = self._random.randrange(len(self._readers))
         client = self._readers[index]
         if client.port.wire is None:
@@ -487,7 +485,7 @@ class StallingHistory:
         self.findings.add(what, self._clock.now_ns, sentence)
 
     def _due_ns(self, published_ns: int, path: list[str], bound_ns: int, drain_ns: int = 0) -> int:
-        """When an event is due that was published then, where an outage lasts for `drain_ns` more."""
+        """When an event is due, if outages last for `drain_ns` more."""
         begun_ns = published_ns
         for outage in sorted(self._outages, key=lambda each: each.to_ns):
             to_ns = outage.to_ns + drain_ns
@@ -499,7 +497,7 @@ class StallingHistory:
         return 5 * (len(path) + 1) * self._delay_ms * NS_PER_MS
 
     def _drain_ns(self, path: list[str]) -> int:
-        """In how much time the full queues of the links of a path leave, one behind the other."""
+        """The time in which the full queues of the links of a path leave, one after the other."""
         limits = self._options.links
         trips = sum(
             -(-(limits.queue_bytes + limits.held_bytes + self._arriving(broker)) // self._trip_bytes)
@@ -508,7 +506,7 @@ class StallingHistory:
         return trips * 2 * self._delay_ms * NS_PER_MS
 
     def _arriving(self, broker: str) -> int:
-        """The bytes that may be on their way to a broker when a queue of it is full: the windows of its
+        """The bytes that may be under way to a broker when one of its queues is full: the windows of its
         sources, each exceeded by a frame at most."""
         options, queues = self._options, self.simulation.brokers[broker].endpoint.queues.values()
         neighbours = sum(queue.is_broker for queue in queues)
@@ -577,7 +575,7 @@ class StallingHistory:
                     )
 
     def _check_newest(self) -> None:
-        """Who keeps the last event of each key gets it, where its queue has room for twice as many."""
+        """A conflating reader gets the last event of each key, if its queue has room for twice as many."""
         limits = self._options.sessions
         for client in self._readers:
             if client.policy is not SlowConsumer.CONFLATE or client.name in self._exempt:
@@ -609,9 +607,8 @@ class StallingHistory:
                 self._find("frozen", f"{name} holds {broker.endpoint.holds.as_dict()}")
 
     def _check_bounds(self) -> None:
-        """What waits is within the limit, and what may be on its way to the broker when it says so, as many
-        times as an event in memory is longer than on a link.
-        """
+        """A queue has at most its limit and the bytes under way to the broker when it is full, times the
+        ratio of an event's size in memory to that on a link."""
         for name, broker in self.simulation.brokers.items():
             arriving = self._arriving(name)
             for queue in broker.endpoint.queues.values():

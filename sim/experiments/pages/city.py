@@ -1,13 +1,11 @@
-"""The map's overlay: six broker processes over the city, real publishers and boxes, and the oracle of all.
+"""The map's overlay: six broker processes over the city, real publishers and boxes, and the oracle, with a
+page or without.
 
-Each broker has a part of the city. The vehicles there report their places through a publisher at that broker,
-in turns, so that each vehicle reports so many times a second. Some vehicles have a box around them,
-which moves as they do. Everything here is the same with a page and without.
-
-The city of the highway traffic management (HTM) of Jayaram et al., section 5.4: 1000 x 1000, crossed by
-highways from west to east and from south to north. Vehicles drive along their highway, take another one at
-some crossings, and turn back at its end. Where a vehicle is, is one number: the way along all highways laid
-end to end. So all vehicles move by a few array operations.
+The vehicles in a broker's part of the city report their places through a publisher there, by turns. Some
+vehicles have a box around them, which moves with them. The city is that of the highway traffic management
+(HTM) of Jayaram et al., section 5.4: 1000 x 1000, with highways from west to east and from south to north. A
+vehicle's place is one number, the way along all highways laid end to end, so all vehicles move by a few array
+operations.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ _SOUTH_NORTH = (120.0, 340.0, 590.0, 850.0)
 _BEND = 42.0
 _STEP = 4.0
 _GAP = 1_000.0
-"""Between two highways that are laid end to end, so that nothing is interpolated across."""
+"""Between two highways laid end to end, so that nothing is interpolated across."""
 _LANE = 2.5
 _TURNS = 0.35
 
@@ -74,7 +72,8 @@ class RoadNetwork:
         self._lay(knots)
 
     def _add(self, through: Floats, ends: tuple[tuple[float, float], ...]) -> tuple[Floats, Ints]:
-        """A highway through these points; its lengths so far, and the positions of the points in it."""
+        """A highway through these points; returns the arc lengths of its points, and the indices of the
+        crossings."""
         given = np.vstack((ends[0], through, ends[1]))
         points, indices = [given[0]], []
         for piece in range(len(given) - 1):
@@ -132,7 +131,7 @@ class RoadNetwork:
     def drive(
         self, ways: Floats, directions: Floats, steps: Floats, draw: np.random.Generator
     ) -> tuple[Floats, Floats]:
-        """The ways and directions after steps, which are shorter than the distance of two crossings."""
+        """The ways and directions after `steps`, which are shorter than the distance of two crossings."""
         after = ways + directions * steps
         highway = np.searchsorted(self._starts, ways, "right") - 1
         starts, ends = self._starts[highway], self._ends[highway]
@@ -160,7 +159,7 @@ class Fleet:
         return len(self.x)
 
     def drive(self, seconds: float, factor: float) -> None:
-        """Let all drive for a time at their speeds times a factor."""
+        """Drive for `seconds` at their speeds times `factor`."""
         steps = np.minimum(self.speeds * seconds * factor, 60.0)
         self._ways, self._directions = self._roads.drive(self._ways, self._directions, steps, self._draw)
         self.x, self.y = self._roads.positions(self._ways, self._directions)
@@ -174,13 +173,13 @@ PLACES = {
     "b5": (500.0, 770.0),
     "b6": (810.0, 730.0),
 }
-"""Where the brokers are: a vehicle reports to the nearest."""
+"""The places of the brokers: a vehicle reports to the nearest."""
 LINKS = (("b2", "b1"), ("b2", "b3"), ("b2", "b5"), ("b5", "b4"), ("b5", "b6"))
 
 MOST_VEHICLES, MOST_BOXES = 20_000, 1_000
 MOST_SPEED = 4.0
 _TICKS = 10
-"""Per second: how often vehicles move, and a share of them reports."""
+"""Moves of the vehicles per second; at each a share of them reports."""
 _MARK_S = 0.25
 _JUDGE_S = 0.25
 _MEASURED = 12
@@ -188,13 +187,13 @@ _READ_S = 0.5
 _SWITCH_S = 5.0
 """How long a switch waits for a page that does not read."""
 LIT_PERIODS = 2.5
-"""A light goes out when its vehicle has not been heard of for so many of its reports."""
+"""A light goes out after this many report periods without a report of its vehicle."""
 
 
 @dataclass(slots=True)
 class Settings:
-    """What the sliders of the page set; `rate` is in reports per second of each vehicle, `changes` in
-    changes per second of each box."""
+    """The values of the page's sliders; `rate` is in reports per second of each vehicle, `changes` in changes
+    per second of each box."""
 
     vehicles: int = 400
     boxes: int = 24
@@ -219,8 +218,7 @@ class Settings:
 
 class City:
     """Runs within the block of `running`, by default over broker processes. `resize` and `switch` follow
-    changes of `settings`.
-    """
+    changes of `settings`."""
 
     def __init__(self, settings: Settings, overlay: LocalBrokers | None = None) -> None:
         self.settings = settings
@@ -236,7 +234,7 @@ class City:
         self.heard = np.full(settings.vehicles, -np.inf)
         """By vehicle, when it was last delivered to a box."""
         self.control_per_change = 0.0
-        """Control messages over links, since boxes change as they do."""
+        """Control messages over links, since the last switch."""
         self.error: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._opened = Clients()
@@ -295,7 +293,7 @@ class City:
             self._failed.set()
 
     async def until_failure(self) -> None:
-        """Raises what has ended a part of it."""
+        """Raises the error that has ended a part of it."""
         await self._failed.wait()
         assert self.error is not None
         raise self.error
@@ -344,7 +342,7 @@ class City:
     # --- boxes --------------------------------------------------------------------------------------
 
     async def resize(self) -> None:
-        """Have as many boxes as the settings say."""
+        """Add or remove boxes, up to the number in `settings`."""
         wanted = self.settings.boxes
         for box in range(len(self._movers), wanted):
             client = self._boxes[self._home(box)]
@@ -383,8 +381,8 @@ class City:
         return np.asarray(perf_counter() - self.heard < self.keep_s)
 
     async def switch(self, how: Change) -> None:
-        """Change boxes in another way from now on. Events that both ways may have met count for the way that
-        is no update, so that the counts of the update are its own."""
+        """Change boxes in another way from now on. Events that may have met both ways count for the one that
+        is not update, so that the counts of update are its own."""
         async with self._switching:
             if how is self.settings.how:
                 return
@@ -414,28 +412,28 @@ class City:
 
     @property
     def keep_s(self) -> float:
-        """How long a vehicle stays lit without a report, as often as reports come now."""
+        """How long a vehicle stays lit without a report, at the current rate of reports."""
         per_vehicle = min(self.settings.rate, self.reports_per_s / len(self.fleet)) or self.settings.rate
         return LIT_PERIODS / per_vehicle
 
     # --- the page's box -----------------------------------------------------------------------------
 
     def recipient(self) -> Recipient:
-        """For a page, which reports what it does and gets."""
+        """For a page, which reports its changes and deliveries."""
         return self.oracle.recipient()
 
     def leave(self, recipient: Recipient) -> None:
         self.oracle.leave(recipient)
 
     def inside(self, rectangle: Rectangle) -> int:
-        """How many vehicles are in a rectangle now."""
+        """The number of vehicles in a rectangle now."""
         x0, x1, y0, y1 = rectangle
         x, y = self.fleet.x.round(2), self.fleet.y.round(2)
         return int(((x >= x0) & (x <= x1) & (y >= y0) & (y <= y1)).sum())
 
 
 def nearest_broker(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """The numbers of the brokers that places belong to."""
+    """The index of the nearest broker for each place."""
     places = np.array([*PLACES.values()])
     distances = (x[:, None] - places[:, 0]) ** 2 + (y[:, None] - places[:, 1]) ** 2
     return np.asarray(distances.argmin(axis=1))

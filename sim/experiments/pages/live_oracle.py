@@ -1,22 +1,14 @@
-"""The oracle of moving boxes while they move: it knows every event, and every rectangle with its times.
+"""The oracle of moving boxes while they move: it has every event, and every rectangle with its times.
 
-It tests positions against rectangles by itself, and knows nothing of brokers or of the matcher. Publishers
-number their events, and after some of them publish a *mark*, which reaches every recipient behind these
-events. So what has not come with its mark does not come, except what a gapless update replays, which comes
-before that update returns. Until then an event can meet all rectangles of a box from the newest that was in
-force when it was published to the newest issued: those are possible (as in `checkers/oracle.py`).
+It tests positions against rectangles without brokers or the matcher. Publishers number their events and
+publish a *mark* after some of them, which reaches every recipient behind these events. So an event that has
+not arrived before its mark never does, except by the replay of a gapless update, which precedes the update's
+return. Until then an event can meet all rectangles of a box from the newest that was in force when it was
+published to the newest issued: those are *possible* (as in `checkers/oracle.py`).
 
-    expected    the event is in all possible rectangles
-    missed      an expected event was not delivered
-    duplicate   an event was delivered again
-    stray       an event was delivered and is in no possible rectangle
-    late        an event was delivered after it was judged
-    undecided   the event is in some possible rectangles and not in others: either outcome is right
-
-What a call has brought may still wait for its reader when the call returns. So a box is judged by the first
-mark that was published after that, and all rectangles until that was read are possible.
-
-A rectangle is in force from when its change returned, and that of a gapless update from its call on.
+When a call returns, its events may still wait for their reader. So a box is judged by the first mark
+published after the return, and all rectangles until that was read are possible. A rectangle is in force from
+the return of its change, and that of a gapless update from its call on.
 """
 
 from __future__ import annotations
@@ -38,14 +30,21 @@ _NUMBERS = 1 << 40
 """The events of publisher p are numbered from p * _NUMBERS on."""
 _SHOWN_FAULTS = 200
 _REPLAYED_S = 0.05
-"""Five times as long before its call as a gapless update replays events (docs/moving.md)."""
+"""Five times the period before its call for which a gapless update replays events (docs/moving.md)."""
 _MOST_MARKS = 400
-"""Of a publisher that a recipient has not got: beyond, the oldest are not judged, and counted."""
+"""Of a publisher, not received by a recipient: beyond, the oldest are counted and not judged."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What the module's docstring defines; `unjudged` are events that nobody could judge in time."""
+    """Counts of events.
+
+    - expected: in all possible rectangles; missed: expected and not delivered
+    - duplicate: delivered again; late: delivered after it was judged
+    - stray: delivered, and in no possible rectangle
+    - undecided: in some possible rectangles and not in others, so either outcome is right
+    - unjudged: not judged in time
+    """
 
     expected: int = 0
     delivered: int = 0
@@ -67,7 +66,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Change:
-    """A rectangle that a box was given; times in seconds of the oracle's clock."""
+    """A rectangle that a box was given; times in s of the oracle's clock."""
 
     rectangle: Rectangle
     issued: float
@@ -81,7 +80,7 @@ class Change:
 
 @dataclass(slots=True)
 class Chunk:
-    """The events of one publisher between two marks: their numbers are `first`, `first` + 1, ..."""
+    """The events of one publisher between two marks, numbered `first`, `first` + 1, ..."""
 
     publisher: int
     mark: int
@@ -95,7 +94,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Open:
-    """Of one publisher: what was published since the last mark."""
+    """The events of one publisher since the last mark."""
 
     next_number: int
     mark: int = 0
@@ -104,7 +103,7 @@ class _Open:
 
 
 class Recipient:
-    """One client and its boxes. All that it gets passes through here, in the order in which it came."""
+    """One client and its boxes. It has to get all deliveries and marks in the order of arrival."""
 
     def __init__(self, publishers: int, clock: Callable[[], float], on_fault: Callable[..., None]) -> None:
         self._clock = clock
@@ -115,23 +114,23 @@ class Recipient:
         self._pending: list[list[tuple[Ints, Ints]]] = [[] for _ in range(publishers)]
         self._newest_mark = [0] * publishers
         self._read: deque[tuple[float, float]] = deque(maxlen=_MOST_MARKS)
-        """Of the newest marks, when each was published and when it was read."""
+        """(when published, when read) of the newest marks."""
         self._counts: dict[str, Counts] = {}
 
     # --- what happens -----------------------------------------------------------------------------
 
     def issue(self, box: int, rectangle: Rectangle, *, gapless: bool = False) -> Change:
-        """Before the call that changes a box, or gives a new one its first rectangle."""
+        """Call before the call that changes a box, or gives a new one its first rectangle."""
         change = Change(rectangle, self._clock(), gapless)
         self._changes.setdefault(box, []).append(change)
         return change
 
     def settle(self, change: Change) -> None:
-        """After that call has returned."""
+        """Call after that call has returned."""
         change.settled = self._clock()
 
     def remove(self, box: int) -> None:
-        """The box is given up; what is not judged of it is not judged any more."""
+        """Events that have not been judged for the box are not judged."""
         self._changes.pop(box, None)
 
     def deliver(self, boxes: Ints, numbers: Ints) -> None:
@@ -142,7 +141,6 @@ class Recipient:
             self._pending[publisher].append((boxes[mine], numbers[mine]))
 
     def mark(self, publisher: int, number: int) -> None:
-        """A mark has come."""
         now = self._clock()
         self._marks[publisher][number] = now
         chunk = next((chunk for chunk in self._chunks[publisher] if chunk.mark == number), None)
@@ -151,7 +149,7 @@ class Recipient:
         self._newest_mark[publisher] = number
 
     def has(self, publisher: int, mark: int) -> bool:
-        """Whether this mark, or a newer one, has come."""
+        """Whether this mark, or a newer one, has arrived."""
         return self._newest_mark[publisher] >= mark
 
     def published(self, chunk: Chunk) -> None:
@@ -161,7 +159,7 @@ class Recipient:
             self._skip(chunks.popleft())
 
     def forgive(self) -> None:
-        """What was published so far cannot be judged: the connection was lost."""
+        """The connection was lost: earlier events are not judged."""
         for chunks in self._chunks:
             while chunks:
                 self._skip(chunks.popleft())
@@ -178,8 +176,8 @@ class Recipient:
     # --- the verdict ------------------------------------------------------------------------------
 
     def judge(self, oldest: float) -> dict[str, Counts]:
-        """Judge what can be, and return the counts of that, by era. `oldest` is when the first event was
-        published that no mark has followed yet."""
+        """Judge what can be judged, and return its counts by era. `oldest` is the time of the first event
+        that no mark has followed yet."""
         for publisher, chunks in enumerate(self._chunks):
             arrived = self._marks[publisher]
             while chunks and any(number >= chunks[0].mark for number in arrived):
@@ -193,7 +191,7 @@ class Recipient:
         return counts
 
     def _judge_chunk(self, chunk: Chunk, marked: float) -> bool:
-        """Whether it could be judged."""
+        """Returns whether it could be judged."""
         marked += _REPLAYED_S
         ends: dict[int, float] = {}
         for box, changes in self._changes.items():
@@ -218,7 +216,7 @@ class Recipient:
         return True
 
     def _take(self, chunk: Chunk) -> dict[int, Ints]:
-        """By box, the positions in the chunk of what was delivered; the rest stays pending."""
+        """By box, the positions in the chunk of the delivered events; others stay pending."""
         publisher, low, high = chunk.publisher, chunk.first, chunk.first + len(chunk.at)
         pending = self._pending[publisher]
         if not pending:
@@ -263,7 +261,7 @@ class Recipient:
                 self._on_fault(kind, float(chunk.x[row]), float(chunk.y[row]))
 
     def _prune(self, oldest: float) -> None:
-        """Drop changes that no event to be judged can meet."""
+        """Drop changes that no pending event can meet."""
         oldest = min(oldest, *(float(chunks[0].at[0]) for chunks in self._chunks if chunks), oldest)
         for changes in self._changes.values():
             while len(changes) > 1 and changes[1].in_force < oldest and changes[1].settled < oldest:
@@ -282,10 +280,9 @@ def _near(possible: list[Change], bounds: tuple[float, float, float, float]) -> 
 
 
 class LiveOracle:
-    """The publishers' side: numbers their events, and hands them to all recipients. `clock` is in seconds.
+    """The publishers' side: numbers their events, and passes them to all recipients. `clock` is in s.
 
-    Events belong to an era, such as the way in which boxes are changed then; `counts` has what was judged of
-    each.
+    Events belong to an era, such as the way in which boxes are changed; `counts` is by era.
     """
 
     def __init__(self, publishers: int, clock: Callable[[], float], era: str = "") -> None:
@@ -295,7 +292,7 @@ class LiveOracle:
         self.era = era
         self.counts: dict[str, Counts] = {}
         self.faults: deque[tuple[str, float, float]] = deque(maxlen=_SHOWN_FAULTS)
-        """The newest missed and duplicate events: which, x, y."""
+        """The newest missed and duplicate events: kind, x, y."""
 
     def recipient(self) -> Recipient:
         recipient = Recipient(len(self._open), self._clock, lambda *fault: self.faults.append(fault))
@@ -332,14 +329,12 @@ class LiveOracle:
         return all(recipient.has(publisher, mark) for recipient in self._recipients)
 
     def judge(self) -> None:
-        """Judge what can be."""
         oldest = min((of.parts[0][0] for of in self._open if of.parts), default=self._clock())
         for recipient in self._recipients:
             for era, counts in recipient.judge(oldest).items():
                 self.counts.setdefault(era, Counts()).add(counts)
 
     def total(self) -> Counts:
-        """Of all eras."""
         total = Counts()
         for counts in self.counts.values():
             total.add(counts)

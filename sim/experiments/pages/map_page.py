@@ -1,9 +1,8 @@
-"""`covey demo map`: the city with its page, without one, or for a picture of the page; and what a page is
-sent, sets and reports.
+"""`covey demo map`: the city with its page, without one, or for a picture of the page.
 
-A frame is binary, little-endian: the numbers of vehicles and of boxes as uint32; x of all vehicles, y of all,
-and x0, x1, y0, y1 of each box as uint16 in 1/64; a byte per vehicle that is 1 where a box has it. Everything
-else is JSON.
+A frame to the page is binary, little-endian: the numbers of vehicles and of boxes as uint32; x of all
+vehicles, y of all, and x0, x1, y0, y1 of each box as uint16 in 1/64; a byte per vehicle that is 1 where a box
+has it. Everything else is JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _STATS_S = 0.25
 _SCALE = 64
 _OWN_BOX = 0
 _RATES_OVER = 8
-"""Rates are over so many of the last statistics."""
+"""Rates are over this number of statistics."""
 
 
 class MapPage:
@@ -141,7 +140,7 @@ class MapPage:
         setattr(self._city.settings, name, getattr(changed, name))
 
     def _got(self, items: list[Any]) -> None:
-        """In the order in which they came: numbers of events, or the event of a mark."""
+        """Items are in the order of arrival: numbers of events, or the event of a mark."""
         for item in items:
             if isinstance(item, dict):
                 self._recipient.mark(publisher_of(int(item["id"])), int(item["number"]))
@@ -171,14 +170,14 @@ def _rectangle(given: object) -> Rectangle:
 SIZE = (1240, 900)
 """Of the picture of the page, in pixels."""
 _SHOWN_S = 4.0
-"""For the picture: how long boxes change in each way."""
+"""For the picture, the time for each way of changing boxes."""
 _SETTLE_S = 2.0
-"""Before a measurement, and behind it until everything is judged."""
+"""Before a measurement, and after it until everything is judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapOutcome:
-    """What a run without a page measured; delays are those of the last 4,000 changes."""
+    """The measurements of a run without a page; delays are those of the last 4,000 changes."""
 
     settings: dict[str, Any]
     seconds: float
@@ -195,15 +194,15 @@ class MapOutcome:
 
     @property
     def failed(self) -> bool:
-        """Whether an event was missed, repeated, or delivered to a box in which it never was."""
+        """Whether an event was missed, repeated, late, or delivered to a box in which it never was."""
         return self.counts.faults > 0
 
 
 async def serve_map(
     settings: Settings, listen: str, announce: Callable[[str], None], screenshot: Path | None = None
 ) -> Counts:
-    """Serve the page until SIGINT or SIGTERM, or until a screenshot of it is made; `announce` gets its
-    address. The counts of events while boxes changed by update."""
+    """Serve the page until SIGINT or SIGTERM, or until its screenshot is made; `announce` gets its address.
+    Returns the counts of events while boxes changed by update."""
     city = City(settings)
     async with city.running():
         site = site_of(city, listen)
@@ -219,7 +218,7 @@ async def serve_map(
 
 
 def site_of(city: City, listen: str = "") -> Site:
-    """The page of a city that runs."""
+    """The page of a running city."""
 
     async def live(websocket: WebSocket) -> None:
         await MapPage(city, websocket).run()
@@ -228,7 +227,7 @@ def site_of(city: City, listen: str = "") -> Site:
 
 
 async def measure(settings: Settings, seconds: float) -> MapOutcome:
-    """Run without a page for a time, and judge everything."""
+    """Run without a page for `seconds`, and judge everything."""
     city = City(settings)
     async with city.running():
         failing = asyncio.create_task(city.until_failure())
@@ -266,13 +265,11 @@ def _share(outcome: MapOutcome, reached: float, count: str, rate: str) -> str:
 
 
 def faults_line(counts: Counts) -> str:
-    """What makes a run fail, in words."""
     shares = f"{counts.missed:,} missed, {counts.duplicate:,} duplicate, {counts.late:,} late"
     return f"{shares}, {counts.stray:,} in no possible box"
 
 
 def summary(outcome: MapOutcome) -> Any:
-    """A table for the terminal."""
     from rich.table import Table
 
     title = f"{outcome.seconds:g} s, boxes change by {outcome.settings['how']}"

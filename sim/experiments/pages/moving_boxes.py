@@ -1,8 +1,5 @@
-"""Boxes that move: subscriptions of real clients, changed by update or by subscribing again.
-
-One client per broker holds that broker's boxes and reads them as one stream. Everything that it gets goes to
-the oracle.
-"""
+"""Boxes that move: subscriptions of real clients, changed by update or by subscribing again. One client per
+broker has the broker's boxes and reads them as one stream, for the oracle."""
 
 from __future__ import annotations
 
@@ -19,10 +16,10 @@ from covey.overlay import Client, Subscription
 from covey.sim.experiments.pages.live_oracle import Recipient, Rectangle
 
 VEHICLE = EventType("Vehicle", {"id": "int64", "x": "float64", "y": "float64", "number": "int64"})
-"""Where a vehicle is; `number` identifies the event for the oracle. One with a negative id is a mark."""
+"""The place of a vehicle; `number` identifies the event for the oracle. A negative id is a mark."""
 MARK = "id < 0"
-"""A mark comes behind the events that its publisher published before. It is of their type, since brokers with
-much to send hold one type back and let another pass."""
+"""A mark arrives behind its publisher's earlier events. It has their type, since brokers with a backlog may
+hold one type and pass another."""
 BOX = "x between $x0 and $x1 and y between $y0 and $y1"
 
 _DELAYS = 4_000
@@ -32,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def mark_of(publisher: int, mark: int) -> dict[str, float]:
-    """The mark of this number, of the publisher of this number, as an event; no box is where it is."""
+    """The event of a mark; no box is at its place."""
     return {"id": -1 - publisher, "x": -1e6, "y": -1e6, "number": mark}
 
 
@@ -42,7 +39,7 @@ def publisher_of(vehicle: int) -> int:
 
 
 class Change(StrEnum):
-    """How a subscription gets other values."""
+    """The way in which a subscription gets other values."""
 
     UPDATE = "update"
     UNSUBSCRIBE_FIRST = "unsubscribe-first"
@@ -54,8 +51,7 @@ def values_of(rectangle: Rectangle) -> dict[str, float]:
 
 
 class Statistics:
-    """Of all boxes: how often they were changed, and how long that took. `under_way` are changes by other
-    ways than an update that have not returned."""
+    """Of all boxes. `under_way` are pending changes by other ways than an update."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -90,7 +86,7 @@ class BoxClient:
         self._on_delivery = on_delivery
         self._subscriptions: dict[int, Subscription] = {}
         self._box_of: dict[int, int] = {}
-        """By the id of a subscription, now or earlier."""
+        """By current and earlier subscription ids."""
         self._early: deque[tuple[int, Ints]] = deque(maxlen=_MOST_EARLY)
         """Events of subscriptions that have not returned yet."""
 
@@ -98,7 +94,7 @@ class BoxClient:
         await self._client.subscribe(VEHICLE, MARK)
 
     async def read(self) -> None:
-        """Pass on what comes, for ever."""
+        """Pass on deliveries, for ever."""
         async for matches in self._client.deliveries():
             records = matches.batch.record_batch
             numbers = records.column("number").to_numpy(zero_copy_only=False)[matches.rows]

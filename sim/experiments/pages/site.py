@@ -1,17 +1,11 @@
-"""The server of a demonstration's page: its files, the gateway to the overlay, a socket of its own, a
-picture.
+"""The server of a demonstration's page: its files, the gateway to the overlay, a socket, a picture.
 
-Everything the page subscribes to comes through the gateway. The socket `/live` has what is no event: what is
-to be drawn, the counters and the sliders, and what the page reports to the oracle. Chromium takes a picture
-when the page has loaded, and a page that is opened with `?hold` has loaded when the server has answered
-`hold` (drawing.js).
+Everything the page subscribes to comes through the gateway; the socket `/live` has drawing data, counters and
+sliders, and the page's reports to the oracle. Chromium takes a picture when the page has loaded; a page
+opened with `?hold` has loaded when the server has answered `hold` (drawing.js).
 
-What a page shows of rates: events and control messages over each link, from the counters of the brokers
-themselves, and what is asked of the machine beside what it reaches.
-
-Work that is awaited makes fewer events on a machine that does not keep up, and queues none, so nothing but
-the comparison with the demand shows it. Invariant: both are of the same seconds, so a slider that moves makes
-no shortfall.
+A machine that is too slow makes fewer events and queues none, so only the comparison with the demand shows
+it. Invariant: both are of the same seconds, so a moving slider makes no shortfall.
 """
 
 from __future__ import annotations
@@ -69,7 +63,8 @@ class Site:
         return f"http://{self.address}/"
 
     async def serve(self, ready: Callable[[str], None], until: Callable[[], Awaitable[None]]) -> None:
-        """Serve until SIGINT, SIGTERM, or the end of what `until` returns; `ready` gets its address."""
+        """Serve until SIGINT, SIGTERM, or the end of the awaitable that `until` returns; `ready` gets its
+        address."""
         routes = [
             Route("/", self._index),
             Route("/favicon.ico", _nothing),
@@ -124,7 +119,7 @@ async def _nothing(request: Request) -> Response:
 
 
 async def each_message(websocket: WebSocket, handle: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
-    """Handle what a page sends, as JSON, until it goes; it gets one sentence for what is wrong."""
+    """Handle the page's JSON messages until it disconnects; it gets one sentence for an invalid message."""
     while True:
         try:
             text = await websocket.receive_text()
@@ -145,7 +140,8 @@ async def converse(
     parts: dict[Callable[[], Coroutine[Any, Any, None]], Callable[[], float]],
     handle: Callable[[dict[str, Any]], Awaitable[None]],
 ) -> None:
-    """Send `start`, then each of `parts` in its period; handle what the page sends, until it goes."""
+    """Send `start`, then call each of `parts` in its period; handle the page's messages, until it
+    disconnects."""
     tasks = []
     try:
         await websocket.send_json(start)
@@ -158,7 +154,7 @@ async def converse(
 
 
 def check_address(listen: str) -> None:
-    """`InputError` or `BindError` if a page cannot be served there; before anything is started."""
+    """`InputError` or `BindError` if a page cannot be served there. Call before anything is started."""
     try:
         local = is_local(parse_address(listen))
     except ValueError:
@@ -189,7 +185,7 @@ def check_screenshot(path: Path) -> None:
 
 
 def find_chromium() -> str:
-    """Its path. `InputError` if there is none."""
+    """The path. `InputError` if there is none."""
     path = next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
         raise InputError("--screenshot needs Chromium: install chromium or google-chrome (Debian: chromium)")
@@ -237,7 +233,7 @@ _EVENTS = ("Publish", "Deliver")
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Of a link in one direction, or of a broker with its clients: since it started."""
+    """Since its start, of a link in one direction, or of a broker with its clients."""
 
     events: int = 0
     control: int = 0
@@ -245,7 +241,7 @@ class Traffic:
 
 
 class OverlayCounters:
-    """The counters now and before; `links` are drawn from the first broker to the second."""
+    """The counters of the brokers, now and before; `links` are drawn from the first broker to the second."""
 
     def __init__(self, addresses: Mapping[str, str], links: Sequence[tuple[str, str]]) -> None:
         self._addresses = addresses
@@ -255,7 +251,7 @@ class OverlayCounters:
         self._at = self._at_before = perf_counter()
 
     async def read(self) -> None:
-        """Ask all brokers; one that does not answer keeps its counters."""
+        """Inspect all brokers; one that does not answer keeps its counters."""
         states: dict[str, dict[str, Any]] = {}
 
         async def ask(broker: str, address: str) -> None:
@@ -307,13 +303,11 @@ def _traffic(messages: Mapping[str, int], events: int) -> Traffic:
 
 
 _BEHIND, _KEEPS_UP = 0.85, 0.95
-"""A share that is reached below which a machine is behind, and above which it is so no longer."""
+"""Shares of the demand below which a machine is behind, and above which it is not any more."""
 
 
 class Demand:
-    """Over the last `spans` calls of `count`. `reached_per_s` has what was counted; `demanded_per_s` what was
-    asked of those that have a demand; `behind` is true while one of them is far from it.
-    """
+    """Rates over the last `spans` calls of `count`; `behind` is true while one is far below its demand."""
 
     def __init__(self, spans: int) -> None:
         self.reached_per_s: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""`covey demo traders`: the replay of quotes with its moving thresholds as a page, and a threshold to drag.
+"""`covey demo traders`: the replay of `covey demo` as a page, with a threshold to drag.
 
-The demonstration is that of `covey demo`. The page gets the quotes, changes and deliveries as they happen, to
-draw them; its own threshold is a subscription through the gateway, with a history for the same oracle.
+The page gets the quotes, changes and deliveries as they happen; its own threshold is a subscription through
+the gateway, with a history for the same oracle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEND_S = 0.1
 _STATS_S = 0.5
 _MOST_AT_ONCE = 500
 _OWN_FIRM = "IBM"
-"""Quoted in all years, so that the chart has something to drag through from the beginning."""
+"""Quoted in all years, so that the chart has data from the beginning."""
 _OWN_FILTER = 'firm == "IBM" and price < $limit'
 _OWN_START = 100.0
 
@@ -54,7 +54,7 @@ class Floor:
     async def serve(
         self, announce: Callable[[str], None], screenshot: Path | None = None
     ) -> dict[str, Verdict]:
-        """As `serve_map`; the verdicts on the traders, none if the replay was interrupted."""
+        """As `serve_map`; returns the verdicts on the traders, none if the replay was interrupted."""
         running = asyncio.create_task(self._run())
         judging = asyncio.create_task(every(lambda: 2.0, self._judge))
         up = asyncio.create_task(self._overlay_is_up.wait())
@@ -85,7 +85,7 @@ class Floor:
             await asyncio.gather(running, judging, up, return_exceptions=True)
 
     def summary(self) -> str:
-        """What was published and judged so far, in one line."""
+        """The published quotes and the verdicts so far, in one line."""
         replay, verdicts = self.demonstration.replay, self.verdicts.values()
         missed, duplicate, stale = (
             sum(getattr(each, name) for each in verdicts) for name in ("missed", "duplicate", "stray")
@@ -105,7 +105,7 @@ class Floor:
         await self._page_is_up.wait()
 
     def _judge(self) -> None:
-        """What order has decided: quotes before the newest that a trader has got."""
+        """Judge the quotes before the newest that a trader has got; only these are decided."""
         if not self.ended:
             for trader in self.demonstration.replay.traders:
                 name, history = trader.strategy.name, trader.history
@@ -175,8 +175,7 @@ class FloorPage:
             )
 
     def _news_of(self, trader: Trader) -> tuple[list[int], list[list[Any]]]:
-        """The positions of quotes that the trader has got, and its changes: the position behind which each
-        was made, and the values."""
+        """The positions of delivered quotes, and (position, values) of the changes made after them."""
         arrivals, changes = self._sent.get(trader.strategy.name, (0, 1))
         history = trader.history
         got = history.arrivals[arrivals : arrivals + _MOST_AT_ONCE]
@@ -209,7 +208,7 @@ class FloorPage:
         )
 
     def _own_verdict(self) -> dict[str, int]:
-        """Of the quotes before the newest that the page has got."""
+        """On the quotes before the newest that the page has got."""
         own = self._own
         if not own.excused:
             return {"delivered": 0, "missed": 0, "duplicate": 0, "stale": 0}
