@@ -1,9 +1,8 @@
 """The papers whose figures can be measured again on this machine.
 
-A paper is a module with `run(plan, progress) -> PaperReport` (types in `report.py`) and a row in `PAPERS`. It
-measures what the paper's figures show with Covey's parts, at the plan's size, and reports for every figure
-the paper's claim, the measurement and a verdict. Invariant: every number and every verdict in a report comes
-from the run that produced it; a figure that could not be measured has no rows and a verdict with the reason.
+A paper is a module with `run(plan, progress) -> PaperReport` and a row in `PAPERS`. Invariant: every number
+and every verdict in a report comes from the run that produced it; a figure that could not be measured has no
+rows and a verdict with the reason.
 """
 
 from __future__ import annotations

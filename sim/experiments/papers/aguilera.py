@@ -1,11 +1,9 @@
 """Aguilera et al. 1999: matching by a search tree takes sublinear time and linear space.
 
-The paper proves, for conjunctions of equality tests, that a random event costs no more than N to a power
-below one that follows from the number and kinds of attributes. Its model can be computed exactly: with
-subscriptions that test `tests` random ones of `attributes` attributes of `values` values each, the tree has
-a node at some depth for every pattern of values and stars that one of the subscriptions has, and an event
-visits those that agree with it (`visited`, `nodes`). Beside that: measured time and memory, with and
-without the optimisations.
+The paper proves, for conjunctions of equality tests, that a random event costs at most N to a power below
+one. Its model can be computed exactly: if subscriptions test `tests` random ones of `attributes` attributes
+of `values` values each, the tree has a node at some depth for every pattern of values and stars that a
+subscription has, and an event visits those that agree with it (`visited`, `nodes`).
 """
 
 from __future__ import annotations
@@ -45,11 +43,10 @@ _ATTRIBUTES = 10
 _MODELS = ((5, 10), (7, 6), (9, 4))
 """Tests per subscription, and values per attribute."""
 _LINEAR = 1.25
-"""Bytes per subscription at most, as a multiple of those at the smallest size, for space to be linear."""
+"""Space is linear if the bytes per subscription stay below this multiple of those at the smallest size."""
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
-    """Time over subscriptions, how its exponent depends on the attributes, space, and the optimisations."""
     full = (10_000, 30_000, 100_000, 300_000, 1_000_000)
     sizes = plan.pick((200, 800, 3_200), (2_000, 8_000, 32_000), full)
     most = plan.pick(sizes, (32_000, 128_000, 512_000), full)

@@ -1,13 +1,9 @@
 """Bittner and Hinze 2005: memory per subscription of filters as trees and in disjunctive normal form.
 
-Canonical engines store the conjunctions of a filter's disjunctive normal form, S_s of them; the non-canonical
-one stores its tree. The paper derives bytes per subscription (equations 2, 4 and 5, each with the tables for
-fast unsubscription) and the S_s from which the tree is smaller (12, 14); it verifies this with an
-implementation and a million subscriptions, and compares matching times. Here filters have the same shapes,
-memory is the engines' own accounting (`memory_bytes`), and times are those of `covey bench match`. What the
-equations draw, Figs. 4 to 6, and Table 2 are in `bittner_theory.py`.
-
-The choice between normal form and tree, by the model, against both forms and a cap of conjunctions.
+Canonical engines store the S_s conjunctions of a filter's disjunctive normal form; the non-canonical one
+stores its tree. The paper derives bytes per subscription (equations 2, 4 and 5) and the S_s from which the
+tree is smaller (12, 14), and measures both. Here memory is the engines' own accounting (`memory_bytes`), and
+times are those of `covey bench match`. Figs. 4 to 6 and Table 2 are in `bittner_theory.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ CITATION = (
     "Bittner, Hinze: Investigating the Memory Requirements for Publish/Subscribe Filtering Algorithms (2005)"
 )
 _PAIR = {name: ENGINES[name] for name in ("counting", TREE)}
-"""Those that the paper has implemented."""
+"""The algorithms that the paper has implemented."""
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
@@ -351,9 +347,9 @@ def _as_fast(slower: Estimate | None) -> Estimate | None:
 
 
 _AS_FAST = 1.25
-"""Times that are within so many times each other are about equal."""
+"""Times within this factor of each other are about equal."""
 FORMS = {"cap": "cluster:forms=normal", "tree": "trees", "chosen": "cluster"}
-"""Normal form up to a cap of 64 conjunctions, trees alone, and what the model chooses."""
+"""Normal form up to 64 conjunctions, trees alone, and the choice of the model."""
 
 
 def choice(plan: PaperPlan, progress: Progress) -> PaperFinding:

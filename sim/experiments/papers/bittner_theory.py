@@ -1,4 +1,4 @@
-"""Bittner and Hinze 2005, sections 4 and 5: what their equations say, beside the engines' own accounting.
+"""Bittner and Hinze 2005, sections 4 and 5: their equations, beside the engines' own accounting.
 
 A *turning point* is the S_s from which the tree takes less than the normal form. Figs. 4 to 6 draw it over
 |p| by the inequalities 11 to 14; Table 2 lists the data structures. Here filters of these shapes are loaded,
@@ -28,11 +28,11 @@ _UNCOUNTED = (
     *("predicates", "predicate hash", "predicate order", "strings"),
     *("rows", "id map", "plans, signatures and names"),
 )
-"""Parts of an engine's memory that the paper omits: predicates, their index, ids, and filters' texts."""
+"""Parts of an engine's memory that the paper omits."""
 _FORWARD, _COUNTS, _BACK = "predicate-subscription table", "counts", "subscription-predicate table"
 _CELLS = "clusters"
 _APART = 1.1
-"""By the equations so many times apart, for measured bytes to be compared."""
+"""Measured bytes are compared only where the equations differ by this factor."""
 
 
 def parameters(shape: Shape) -> Parameters:
@@ -76,7 +76,7 @@ class Loaded:
     memory: Mapping[str, Mapping[str, float]]
 
     def tables(self, *, unsubscription: bool) -> dict[str, float]:
-        """Of each engine, maybe without the canonical ones' tables for unsubscription."""
+        """Bytes by engine; without `unsubscription`, without the canonical ones' tables for it."""
         sizes = {name: tables(parts) for name, parts in self.memory.items()}
         for name in () if unsubscription else CANONICAL:
             sizes[name] -= self.memory[name][_BACK]
@@ -84,8 +84,7 @@ class Loaded:
 
 
 def load(plan: PaperPlan, progress: Progress) -> list[Loaded]:
-    """Filters over the paper's |p|, s^r and S_s; without those of another s^r, which so few conjunctions
-    have."""
+    """Filters over the paper's |p|, s^r and S_s, as far as such conjunctions have this s^r."""
     count = plan.pick(100, 2_000, 20_000)
     sizes = plan.pick((6, 12), (10, 20, 30, 50), (5, 10, 20, 30, 40, 50))
     conjunctions = plan.pick((1, 2, 4), (1, 2, 3, 4, 6, 8), (1, 2, 3, 4, 5, 6, 7, 8))
@@ -178,7 +177,7 @@ def _turning_points(
 
 
 def _crossings(loaded: list[Loaded], s_r: float, unsubscription: bool) -> dict[str, Cell]:
-    """Of the filters of one |p|, by engine."""
+    """By engine, the S_s from which the tree is smaller, for filters of one |p|."""
     near = [each for each in loaded if abs(each.shape.shared / each.shape.conjunctions - s_r) < 0.06]
     sizes = [(each.shape.conjunctions, each.tables(unsubscription=unsubscription)) for each in near]
     points = {name: [(float(n), of[name]) for n, of in sizes] for name in ENGINES}
@@ -190,7 +189,7 @@ def _crossings(loaded: list[Loaded], s_r: float, unsubscription: bool) -> dict[s
 
 
 def _on_its_side(loaded: list[Loaded], op_r: float, unsubscription: bool) -> dict[str, Estimate | None]:
-    """How many times the smaller side's bytes the other takes, where the equations are clear which it is."""
+    """The other side's bytes as a multiple of the smaller side's, where the equations differ clearly."""
     effects: dict[str, Estimate | None] = {}
     for each in loaded:
         shape, here = each.shape, each.tables(unsubscription=unsubscription)

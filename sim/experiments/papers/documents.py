@@ -49,10 +49,8 @@ def read_results(docs: Path) -> dict[str, Results]:
 
 
 def write_results(report: PaperReport, docs: Path) -> None:
-    """Keep a report that was measured now, with its pictures, and write the documents.
-
-    Raises `CoveyError` where `docs` has no documents.
-    """
+    """Store a report that was measured now, with its pictures, and write the documents. Raises `CoveyError`
+    if `docs` lacks documents."""
     check_documents(docs)
     seeds = report.seeds
     kept = {"provenance": provenance(report.paper, report.size, seeds), "report": report.as_json()}
@@ -72,13 +70,13 @@ def write_results(report: PaperReport, docs: Path) -> None:
 
 
 def as_text(kept: Results) -> str:
-    """As JSON, with one line per row of a finding."""
+    """JSON with one line per row of a finding."""
     text = json.dumps(kept, indent=1, ensure_ascii=False)
     return re.sub(r"\n {6,}|\n {5}(?=\})", "", text) + "\n"
 
 
 def check_documents(docs: Path) -> None:
-    """Raises `CoveyError` where a folder lacks one of the documents."""
+    """Raises `CoveyError` if a folder lacks one of the documents."""
     for name in DOCUMENTS:
         if not (docs / name).is_file():
             raise CoveyError(f"--write: {docs / name} does not exist: run it in a checkout of Covey")
@@ -163,14 +161,14 @@ def _part(what: str, paper: str, results: Results, current: str) -> str:
 
 
 def _shortened(conclusion: str) -> str:
-    """Its first sentence, and those with the worst point beside the best."""
+    """Its first sentence, and the sentences with the worst point beside the best."""
     first, *rest = re.split(r"(?<=\.) (?=[A-Z])", conclusion)
     kept = [first, *(sentence for sentence in rest if "at worst" in sentence)]
     return " ".join(re.sub(r"; ahead in .*", ".", sentence) for sentence in kept)
 
 
 def _sizes(results: Mapping[str, Results]) -> str:
-    """Of which size the results are, as a sentence; "" without results."""
+    """The sizes of the results, as a sentence; "" without results."""
     by_size: dict[str, list[str]] = {}
     for paper, each in results.items():
         by_size.setdefault(each["provenance"]["size"], []).append(paper)

@@ -1,8 +1,6 @@
-"""Numbers with the interval of 95 % that independent runs give (Student's t).
-
-Runs differ in their seeds. Two systems run the same seeds, so a ratio is that of each seed: its logarithms
-are averaged, since a ratio and its inverse are alike.
-"""
+"""Numbers with the interval of 95 % over independent runs (Student's t), which differ in their seeds. Two
+systems run the same seeds: their ratio is taken per seed, and its logarithms are averaged, so that a ratio
+and its inverse are alike."""
 
 from __future__ import annotations
 
@@ -15,14 +13,13 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """The quantiles 0.975 of Student's t for 1 to 10 degrees of freedom."""
 _T_MORE = 2.2
 _UNLIKELY = 0.05
-"""What has a smaller probability is ruled out, at 95 %."""
+"""A smaller probability is ruled out, at 95 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its interval. Where `above`, nothing was counted in the denominator, and the value is a
-    lower bound; from one run there is no interval (`low` is 0, `high` infinite). Of no runs is what was
-    counted, not sampled."""
+    """A value and its interval. If `above`, the denominator counted nothing, and the value is a lower bound.
+    One run gives no interval (`low` is 0, `high` infinite); `runs` is 0 for exact counts."""
 
     value: float
     low: float
@@ -41,7 +38,7 @@ class Estimate:
 
     @classmethod
     def exact(cls, value: float) -> Estimate:
-        """A number that has no interval, as bytes of memory."""
+        """A number without an interval, such as bytes of memory."""
         return cls(value, value, value, 0)
 
     @property
@@ -50,7 +47,7 @@ class Estimate:
 
     @property
     def drawn(self) -> tuple[float, float, float] | float:
-        """The value and the ends of its interval, for a figure; the value alone where it has none."""
+        """The value and the ends of its interval, for a figure; the value alone if it has none."""
         return self.value if self.is_exact or not isfinite(self.high) else (self.value, self.low, self.high)
 
     def over(self, x: float) -> tuple[float, float] | tuple[float, float, float, float]:
@@ -58,11 +55,10 @@ class Estimate:
         return (x, *self.drawn) if isinstance(self.drawn, tuple) else (x, self.drawn)
 
     def times(self, factor: float) -> Estimate:
-        """This many times as much."""
         return replace(self, value=factor * self.value, low=factor * self.low, high=factor * self.high)
 
     def under(self, limit: float) -> Estimate:
-        """How many times it is below a limit; below 1, the ratio the other way round."""
+        """How many times it is below a limit; below 1, the inverse ratio."""
         low = limit / self.high if isfinite(self.high) else 0.0
         return Estimate(limit / self.value, low, limit / self.low if self.low > 0 else inf, self.runs)
 
@@ -77,13 +73,11 @@ def mean(values: Sequence[float]) -> Estimate:
 
 
 def gain(better: Sequence[float], worse: Sequence[float], unit: float = 0.0) -> Estimate | None:
-    """How many times the first is as large as the second: pairs of one run each. None if there is nothing to
-    compare.
+    """The ratio of `better` to `worse`, pairs of one run each. None if there is nothing to compare.
 
-    Where a run counted none, the ratio is that of the sums, with an interval by leaving out one run at a
-    time; where no run counted any in `worse`, it is a bound: of n events that come to either side by chance
-    all come to `better`; and likewise an upper one where none came to `better`. `unit` is the value in a run
-    of a single event.
+    If some run counted none, it is the ratio of the sums, with an interval by leaving out one run at a time.
+    If no run counted any in `worse`, it is a lower bound: the chance that all of n events fall to `better`;
+    likewise an upper bound if none did to `better`. `unit` is the value in a run of a single event.
     """
     pairs = list(zip(better, worse, strict=True))
     if not pairs or not (any(better) or any(worse)):

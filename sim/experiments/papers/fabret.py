@@ -1,11 +1,9 @@
 """Fabret et al. 2001, section 6: the cluster algorithm in its configurations, against counting.
 
-Time per event, memory and loading time over the number of subscriptions (Fig. 3); what non-equality
-operators, the size of domains and the number of predicates do (Fig. 3, section 6.3). Counting and propagation
-are reference engines, with the paper's predicate index and bit vector; propagation groups by single
-predicates, with and without prefetching. Static and dynamic are configurations of `cluster`, which choose
-tables of several attributes by the cost model. How they follow subscriptions that change is section 6.4
-(Fig. 4), measured as `python -m benchmarks drift` does; phases and single changes are in `fabret_phases.py`.
+Counting and propagation are reference engines, with the paper's predicate index and bit vector; propagation
+groups by single predicates, with and without prefetching. Static and dynamic are configurations of `cluster`,
+which choose tables of several attributes by the cost model. Section 6.4 (Fig. 4) is measured as `python -m
+benchmarks drift` does; phases and single changes are in `fabret_phases.py`.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ ENGINES = {
     STATIC: "cluster:configuration=static",
     DYNAMIC: "cluster:configuration=dynamic",
 }
-"""The paper's algorithms as engines; "wp" is with prefetching, which is the one difference."""
+"""The paper's algorithms as engines; "wp" is with prefetching, the only difference."""
 
 Effects = Mapping[str, Estimate | None]
 """By the point of a curve."""
@@ -65,7 +63,6 @@ Runs = Mapping[int, Mapping[str, MatchResult]]
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
-    """All findings."""
     sizes = plan.pick((200, 800), (5_000, 20_000, 80_000), (30_000, 100_000, 300_000, 1_000_000))
     cases = [(size, size, _paper("W0", plan)) for size in sizes]
     over_sizes = measure_each(cases, ENGINES, plan, part(progress, 0.0, 0.3), settled=True)
@@ -256,7 +253,6 @@ def _memory(runs: Runs) -> PaperFinding:
 
 
 def _loading(plan: PaperPlan, sizes: Sequence[int], progress: Progress) -> PaperFinding:
-    """Of every seed, up to a size."""
     engines = _pick("counting", DYNAMIC, STATIC)
     loads = {
         size: load_times(_paper("W0", plan), size, engines, plan, inner)
@@ -366,7 +362,7 @@ def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
 
 
 def _joined(runs: Sequence[DriftResult]) -> DriftResult:
-    """The runs of several seeds as one: at every step the rates of all, and their median."""
+    """The runs of several seeds as one: at every step all rates, and their median."""
     first = runs[0]
     repetitions = {
         name: [[rate for run in runs for rate in run.repetitions[name][at]] for at in range(len(steps))]

@@ -1,7 +1,7 @@
-"""Fabret et al. 2001, sections 2.4 and 6.2: what the two phases of matching take, and single changes.
+"""Fabret et al. 2001, sections 2.4 and 6.2: the two phases of matching, and single changes.
 
 Phase one finds the predicates that an event satisfies, phase two the subscriptions. The reference engine
-`propagation` has both, so that the first can be run alone. `dynamic` tests predicates in place: it has one.
+`propagation` has both, so that the first can be run alone. `dynamic` tests predicates in place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from covey.sim.workload import Subscriptions, Workload
 def phases(
     workload: Workload, sizes: Sequence[int], engines: Mapping[str, str], plan: PaperPlan, progress: Progress
 ) -> PaperFinding:
-    """The phases of propagation, the first of the engines, beside the whole of the second, over sizes."""
+    """The phases of the first engine, propagation, beside the whole of the second, over sizes."""
     propagation, dynamic = engines
     count = plan.pick(100, 2_000, 10_000)
     first: dict[int, list[float]] = {size: [] for size in sizes}

@@ -1,9 +1,10 @@
-"""Jayaram, Jayalath and Eugster 2010: parametric subscriptions against re-subscription.
+"""Jayaram, Jayalath and Eugster 2010: parametric subscriptions against re-subscription (Table 1, Figs. 8 a-l
+and 9).
 
-Their evaluation (Table 1, Figs. 8 a-l and 9) as an experiment with stated assumptions: A, what changes and
-events cost a broker (`jayaram_costs.py`); B, what follows for the throughput (`jayaram_prediction.py`); C,
-overlays in virtual time at these costs, and D, the same with one assumption changed (`jayaram_cases.py`,
-`jayaram_runs.py`). Runs use the checked-in costs, so they are reproducible; metrics come from traces.
+As an experiment with stated assumptions: A, the costs of changes and events at a broker (`jayaram_costs.py`);
+B, the throughput that follows (`jayaram_prediction.py`); C, overlays in virtual time at these costs, and D,
+the same with one assumption changed (`jayaram_cases.py`, `jayaram_runs.py`). Runs use the checked-in costs,
+so they are reproducible; metrics come from traces.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def checkers_note(violations: Sequence[int]) -> str:
 
 
 def expected(runs: Grid, size: str) -> str:
-    """How many runs there are, and how long they take."""
+    """The number of runs and their duration, in words."""
     points = list(runs.points())
     count = len(points) + len(pilots_of(points))
     cores = os.cpu_count() or 1
@@ -59,7 +60,7 @@ def expected(runs: Grid, size: str) -> str:
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
-    """All findings. Keeps traces and results in the plan's folder, where an interrupted run resumes."""
+    """All findings. Traces and results stay in the plan's folder, where an interrupted run resumes."""
     table = checked_in()
     runs = grid(plan, most_filters(table))
     progress = labelled(progress, expected(runs, plan.size))
@@ -118,7 +119,7 @@ def _described(case: Case) -> str:
 
 
 def notes(results: Results) -> list[str]:
-    """What all runs share."""
+    """The common assumptions of all runs."""
     scenario = results.grid.cases[0].scenario
     scales = [case.scenario.cpu_scale for case in results.grid.cases]
     warm_ups = [warm_up_s(case, case.scenario, 0.0) for case in results.grid.cases]

@@ -1,10 +1,8 @@
-"""The calibrations of the evaluation: the checked-in costs, and what assumptions make of them.
+"""The calibrations of the evaluation: the checked-in costs, and those derived for assumptions.
 
-`jayaram_costs.json` was measured by `measure_costs` at its full size and is checked in, so that runs give the
-same on every machine, byte for byte. From it follow
-
-- *filters-3000*: the costs at 3,000 filters, charged to brokers with as many as a case has subscribers, which
-  would take too long to simulate.
+`jayaram_costs.json` is the result of `measure_costs` at its full size, checked in so that runs are the same
+on every machine, byte for byte. *filters-3000* has the costs at 3,000 filters, charged to brokers with as
+many as a case has subscribers, since that many take too long to simulate.
 """
 
 from __future__ import annotations
@@ -29,13 +27,11 @@ _FILTERS = {"boxes": 120, "thresholds": 150, "types": 150}
 
 
 def checked_in() -> CostTable:
-    """The costs that the checked-in evaluation used."""
     costs: CostTable = _document()["costs"]
     return costs
 
 
 def costs_note() -> str:
-    """How they were measured."""
     return str(_document()["note"])
 
 
@@ -51,12 +47,11 @@ def most_filters(table: CostTable) -> int:
 
 
 def shape_of(case: Case) -> str:
-    """The shape of a case's filters."""
     return next(shape for shape, load in SHAPES.items() if load == case.scenario.load)
 
 
 def costs_of(case: Case, table: CostTable) -> ChangeCosts:
-    """What changes and events cost a broker that has all filters of a case."""
+    """The costs of changes and events at a broker that has all filters of a case."""
     return change_costs(
         table,
         f"{case.matcher}-static",
@@ -75,7 +70,7 @@ class Calibrations:
 
     @classmethod
     def write(cls, folder: Path, table: CostTable) -> Calibrations:
-        """Derive all from one, and write them into a folder."""
+        """Derive all tables from one, and write them into a folder."""
         tables = {
             "measured": table,
             "filters-3000": _as_with(table, 3_000),
@@ -91,7 +86,7 @@ class Calibrations:
         return cls(tables, written)
 
     def message_ns(self, pilot: Pilot) -> float:
-        """Roughly what a re-subscription or an event of a pilot costs a broker."""
+        """The approximate cost of a re-subscription or an event of a pilot at a broker."""
         costs = costs_of(pilot.case, self.tables[pilot.costs])
         return costs.event if pilot.events else costs.resubscription
 

@@ -1,29 +1,24 @@
-"""The cases of C and the assumptions of D: which scenario each run of the evaluation plays.
+"""The cases of C and the assumptions of D: the scenario of each run of the evaluation.
 
 A *case* is a load and one of the paper's two matchers, at the paper's sizes: 20 brokers; HTM with 200
 publishers, and 120 vehicles, since the paper's cluster has places for 128 subscribers; AT with 5 publishers,
-150 subscribers and 200 types; Fig. 9 with 100 publishers. Its *base* assumptions are what the paper says of
-the matcher: primitives execute atomically and in order of invocation (section 4.2), and Siena has one poset
-for everything, so one lane, first come, first served; EventJava forwards events independently of updates
-(section 5.6, item 2), so two lanes. UPD looks its variable up and reorders only against neighbours.
-Publishers have a window, and costs are those of `jayaram_costs.py`.
+150 subscribers and 200 types; Fig. 9 with 100 publishers. Its *base* assumptions are the paper's: primitives
+execute atomically and in order of invocation (section 4.2), and Siena has one poset for everything, so one
+lane, first come, first served; EventJava forwards events independently of updates (section 5.6, item 2), so
+two lanes. UPD looks its variable up and reorders only against neighbours.
 
-The paper draws its curves over 10 to 100 updates per second and edge broker (section 5.4); here a curve has
-those of `RATES` that re-subscription keeps up with, and beyond them utilisations near one. Fig. 9 goes to
-1,000 per second and subscriber, at which a broker with these costs would be busy more than ten times over: it
-has utilisations alone.
+The paper draws 10 to 100 updates per second and edge broker (section 5.4); here a curve has those of `RATES`
+that re-subscription keeps up with, and utilisations near one beyond them. Fig. 9 has utilisations alone: at
+its 1,000 per second and subscriber a broker with these costs would be busy more than ten times over.
 
-A warm-up lasts until the events that fill the windows at the start have drained, and changes have reached
-the last broker: in HTM, where 200 events wait for brokers that need a tenth of a second for each and serve
-changes first, half a minute; thrice that where changes wait behind events, a quarter where they have a lane
-of their own (`_WARM_UP`). Where changes wait behind events, a lane takes longer to be steady the nearer it is
-to saturation (`settling_s`): the full size waits for that at the highest of the paper's rates (`steady_s`),
-and not beyond, where it is an hour.
+A warm-up lasts until the events that fill the windows at the start have drained and changes have reached the
+last broker (`_WARM_UP`): half a minute in HTM, where 200 events wait for brokers that need a tenth of a
+second for each. If changes wait behind events, a lane takes longer to be steady the nearer it is to
+saturation (`settling_s`): the full size waits for that at the highest of the paper's rates (`steady_s`), and
+not beyond, where it takes an hour. Changes come evenly, since the number of random ones varies by more than
+they leave to events near saturation.
 
-Changes come evenly, as vehicles' do, since the number of random ones varies by more than what they leave to
-events near saturation.
-
-An *assumption* differs from the base in one field. Brokers are slowed `cpu_scale` times, which replaces rates
+An *assumption* differs from the base in one field. Brokers are slowed `cpu_scale` times, instead of rates
 that are too high to simulate: slowed k times at rate f they are as busy as at full speed at rate k f.
 """
 
@@ -47,8 +42,8 @@ KNEE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One load with one of the paper's matchers, and the paper's figures and factors by `METRICS`; over
-    `rhos`, of which those up to `paper_rho` are on the paper's axis, none if it is 0."""
+    """One load with one of the paper's matchers, and the paper's figures and factors by `METRICS`. Those of
+    `rhos` up to `paper_rho` are on the paper's axis, none if it is 0."""
 
     key: str
     title: str
@@ -62,7 +57,7 @@ class Case:
     busy all the time: from a pilot under the checked-in costs."""
     paper_rho: float = 0.0
     steady_s: float = 0.0
-    """After which warm-up its lane is steady at `paper_rho`, if that is longer than its scenario's."""
+    """The warm-up after which its lane is steady at `paper_rho`, if that is longer than its scenario's."""
 
     def rate(self, rho: float) -> float:
         """Updates per second and edge broker, at full speed."""
@@ -88,10 +83,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What differs from a case's base. `fields` are of the scenario; `exact` is an UPD that searches the
-    whole poset; `costs` names a calibration (`Calibrations`); `offered` is the open loop, with this share of
-    the events that brokers without changes can carry; `filters` is the number that costs are for, 0 for
-    the actual one. `matchers` have it."""
+    """A difference from a case's base, for `matchers`. `fields` are of the scenario; `exact` is an UPD that
+    searches the whole poset; `costs` names a calibration (`Calibrations`); `offered` is the open loop, with
+    this share of the events that brokers without changes can carry; `filters` is the number that costs are
+    for, 0 for the actual one."""
 
     key: str
     title: str
@@ -122,9 +117,9 @@ ASSUMPTIONS = (
     ),
 )
 _WARM_UP = {"two-lanes": 0.25, "control-first": 1.0, "fifo": 3.0, "broker": 3.0}
-"""By service, how often a case's warm-up is needed."""
+"""By service, the factor of a case's warm-up."""
 _MEASURED = 0.1
-"""Of a warm-up, at least so much is measured."""
+"""The least measured time, as a share of the warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +139,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """A short run before others of a case and a seed: of changes alone under some costs, which shows the rate
-    that makes the busiest broker as busy as `rho` says; or of events alone, which shows how many it can
-    carry."""
+    """A short run before others of a case and a seed: of changes alone, for the rate that makes the busiest
+    broker as busy as `rho`; or of events alone, for the number that it can carry."""
 
     case: Case
     seed: int
@@ -161,9 +155,8 @@ class Pilot:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is run: all systems of all cases over their utilisations (C), and the assumptions of D at the
-    knee, each with its number of seeds. `covey_rhos` are those at which Covey's own routing runs as well, all
-    if it is empty."""
+    """All systems of all cases over their utilisations (C), and the assumptions of D at the knee, each with
+    its number of seeds. Covey's own routing runs at `covey_rhos`, or at all utilisations if empty."""
 
     cases: tuple[Case, ...]
     seeds: int
@@ -193,7 +186,7 @@ class Grid:
 
 
 def grid(plan: PaperPlan, most_filters: int = 3_000) -> Grid:
-    """The runs at a size: `quick` has the paper's highest rate and the knee alone, shorter runs, and none of
+    """The runs at a size: `quick` has only the paper's highest rate and the knee, shorter runs, and none of
     D. Costs are known up to `most_filters`."""
     known = [each for each in ASSUMPTIONS if each.filters <= most_filters]
     brokers = plan.pick(6, 20, 20)
@@ -301,8 +294,7 @@ def scenario_of(
 
 
 def warm_up_s(case: Case, scenario: Scenario, rho: float) -> float:
-    """How long a run warms up, by the order in which brokers serve messages, given its case's
-    `warm_up_s`."""
+    """The warm-up of a run, by the order in which brokers serve messages."""
     usual_s = scenario.warm_up_s * _WARM_UP[scenario.service]
     return max(usual_s, case.steady_s) if rho == case.paper_rho else usual_s
 
@@ -311,8 +303,8 @@ _PILOT_MESSAGES = 200
 
 
 def pilot_scenario(pilot: Pilot, calibrations: Mapping[str, str], message_ns: float) -> Scenario:
-    """Some two hundred changes, or as many events, at about a fifth of the busiest broker, which one takes
-    roughly `message_ns`."""
+    """About two hundred changes, or as many events, at a fifth of the busiest broker, where one costs about
+    `message_ns`."""
     case = pilot.case
     costs = Assumption(pilot.costs, "", costs=pilot.costs)
     scenario = scenario_of(case, costs, case.static, calibrations, pilot.seed, 0.0).having(name=pilot.name)
@@ -327,8 +319,8 @@ def pilot_scenario(pilot: Pilot, calibrations: Mapping[str, str], message_ns: fl
 
 
 def rate_for_one(pilot: Mapping[str, Any]) -> float:
-    """The update rate of a subscriber at which the busiest broker would be busy all the time: from the
-    summary of a pilot of changes, whose work grows with the number of changes."""
+    """The update rate of a subscriber at which the busiest broker would be busy all the time, from the
+    summary of a pilot of changes."""
     scenario = pilot["scenario"]
     busy_s = pilot["busiest_share"] * scenario["duration_s"]
     per_subscriber: float = pilot["updates"] / busy_s / scenario["subscribers"]
@@ -336,7 +328,7 @@ def rate_for_one(pilot: Mapping[str, Any]) -> float:
 
 
 def events_for_one(pilot: Mapping[str, Any]) -> float:
-    """The events per second of all publishers at which the busiest broker would be busy all the time: from
+    """The events per second of all publishers at which the busiest broker would be busy all the time, from
     the summary of a pilot of events."""
     per_s: float = pilot["published"] / (pilot["busiest_share"] * pilot["scenario"]["duration_s"])
     return per_s
@@ -356,8 +348,7 @@ def pilots_of(points: Iterable[Point]) -> list[Pilot]:
 def point_scenario(
     point: Point, calibrations: Mapping[str, str], rate: float, events_per_s: float
 ) -> Scenario:
-    """The scenario of a point; `rate` is `rate_for_one`, `events_per_s` is
-    `events_for_one`."""
+    """`rate` is from `rate_for_one`, `events_per_s` from `events_for_one`."""
     scenario = scenario_of(point.case, point.assumption, point.system, calibrations, point.seed, point.rho)
     offered = point.assumption.offered
     slowed = point.assumption.fields.get("cpu_scale", 1.0)

@@ -1,16 +1,16 @@
-"""A: what the messages of a change and an event cost one broker, as functions of the number of filters.
+"""A: the costs of a change's messages and of an event at one broker, as functions of the number of filters.
 
 One broker core with two neighbours. Half of the filters are a client's, half the first neighbour's; the
-second neighbour publishes, and in the shape "boxes" so does the first. The filters are those of the loads:
+second neighbour publishes, and in the shape "boxes" so does the first.
 
-- *boxes*: HTM, boxes of one size, none of which covers another;
-- *thresholds*: AT with one poset, where thresholds on one commodity form chains;
-- *types*: AT with a poset per event type.
+- *boxes*: HTM, boxes of one size, none of which covers another
+- *thresholds*: AT with one poset, where thresholds on one commodity form chains
+- *types*: AT with a poset per event type
 
 At each number of filters, blocks of changes alternate with as many events of the changed types. An engine
-applies changes at an event, so what these events take beyond later ones is added to the changes. Times are
-CPU time of this thread: the mean of a block, then the median of the blocks, so that neither other load nor
-one slow call counts; and of passes through everything, since a shared processor is slow for minutes.
+applies changes at an event, so the excess of these events over later ones is added to the changes. Times are
+CPU time of this thread: the mean of a block, then the median of the blocks, against other load and slow
+calls; and the median of passes, since a shared processor is slow for minutes.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def medians(tables: Sequence[CostTable]) -> CostTable:
 
 
 def pooled(table: CostTable) -> CostTable:
-    """Events and acknowledgements take the same code in all systems of one matcher: each has their median, so
-    that noise of the measurement is no difference between systems."""
+    """Events and acknowledgements run the same code in all systems of one matcher: each gets their median, so
+    that noise is no difference between systems."""
     result: dict[str, dict[str, dict[str, Points]]] = {
         system: {shape: dict(curves) for shape, curves in shapes.items()} for system, shapes in table.items()
     }

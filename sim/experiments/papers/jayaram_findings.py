@@ -1,9 +1,5 @@
-"""The findings of `jayaram.py`: Table 1, gains over updates per second, A costs, B prediction, C simulation,
-D assumptions, and Covey's own routing.
-
-A factor of the paper is judged on the paper's axis, 10 to 100 updates per second and edge broker, at each of
-its rates; and again over all utilisations up to the highest.
-"""
+"""The findings of `jayaram.py`. A factor of the paper is judged at each rate on the paper's axis, 10 to 100
+updates per second and edge broker, and again over all utilisations up to the highest."""
 
 from __future__ import annotations
 
@@ -59,7 +55,7 @@ _PAIRS = {
     "rete, whole poset": ("rete-static", "rete-parametric"),
     "covey": ("covey-static", "covey-parametric"),
 }
-"""Which systems of a cost table are compared."""
+"""The compared systems of a cost table."""
 _SHORT_OF_IT = {Verdict.SMALLER, Verdict.NOT_HERE}
 _ONE_BY_ONE = {"fifo", "broker"}
 """Services whose changes wait behind events."""
@@ -70,7 +66,7 @@ Factor = Callable[[Case, float, str], Estimate | None]
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A factor of Table 1 or Fig. 9, and what is measured at each utilisation of its case."""
+    """A factor of Table 1 or Fig. 9, and the measurement at each utilisation of its case."""
 
     case: Case
     metric: str
@@ -107,7 +103,7 @@ def claimed(cases: Sequence[Case], factor: Factor) -> list[Claimed]:
 
 
 def judged(paper: float, effects: Sequence[Estimate | None]) -> Verdict:
-    """A lower bound below the claim does not say that the effect is smaller."""
+    """A lower bound below the claim does not mean that the effect is smaller."""
     verdict = decide(Claim(paper, up_to=True), effects)
     bounded = any(effect is not None and effect.above for effect in effects)
     return Verdict.UNDECIDED if bounded and verdict in _SHORT_OF_IT else verdict
@@ -125,16 +121,15 @@ def base_factor(results: Results) -> Factor:
 def bounded(
     effect: Estimate | None, metric: str, case: Case, assumption: Assumption, rho: float, table: CostTable
 ) -> Estimate | None:
-    """A factor of throughput or delay as a lower bound, where the measurement begins before the lane of
-    re-subscription is steady: its events are still becoming fewer and later."""
+    """A factor of throughput or delay becomes a lower bound if the measurement begins before the lane of
+    re-subscription is steady: its events still become fewer and later."""
     if effect is None or metric == "spurious" or is_steady(case, assumption, rho, table):
         return effect
     return replace(effect, value=effect.low, high=inf, above=True)
 
 
 def is_steady(case: Case, assumption: Assumption, rho: float, table: CostTable) -> bool:
-    """Whether a warm-up is as long as the busiest broker needs under re-subscription. One that is slowed less
-    has less of it, and needs less."""
+    """Whether a warm-up is as long as the busiest broker needs under re-subscription."""
     of = case.scenario
     service = assumption.fields.get("service", of.service)
     if service not in _ONE_BY_ONE or assumption.offered or rho == 0:
@@ -230,7 +225,7 @@ def gains(cases: Sequence[Case], factor: Factor) -> list[PaperFinding]:
 
 
 def _at_most(each: Claimed) -> str:
-    """What the paper states, and at which rates."""
+    """The paper's claim, and its rates."""
     rates = "10 to 100 per edge broker" if each.case.drawn else "up to 1,000 per subscriber"
     return f"{each.paper:g} ({each.figure}, {rates})"
 
@@ -246,8 +241,8 @@ def _answer(each: Claimed) -> str:
 
 
 def summary(cases: Sequence[Case], factor: Factor) -> list[str]:
-    """The answer first: what is seen at the highest of the paper's rates, with verdicts over all of them; and
-    in how many factors."""
+    """The measurement at the highest of the paper's rates, with verdicts over all of them; and the conclusion
+    of Table 1."""
     sentences = []
     for case in cases:
         rhos = case.drawn or tuple(rho for rho in case.rhos if rho > 0)
@@ -265,7 +260,7 @@ def summary(cases: Sequence[Case], factor: Factor) -> list[str]:
 
 
 def costs(table: CostTable) -> PaperFinding:
-    """A: what changes and events cost a broker."""
+    """A: the costs of changes and events at a broker."""
     rows: list[dict[str, Cell]] = []
     curves: dict[str, list[tuple[float, float]]] = {}
     gained = []

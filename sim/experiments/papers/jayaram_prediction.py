@@ -1,4 +1,4 @@
-"""B: what updates gain over re-subscription, from the costs alone.
+"""B: the gain of updates over re-subscription, from the costs alone.
 
 Notation, of the busiest broker: a change costs s as a re-subscription and u as an update, an event costs e
 under both. There are λ changes and μ events per second. The *control utilisation* is rho = λs, that of
@@ -6,23 +6,21 @@ updates λu = rho r with r = u/s, and the offered utilisation of events is φ = 
 of events with updates, divided by that with re-subscription.
 
 One lane, closed loop. Publishers fill the broker: whenever it is not busy with changes it handles an event.
-In a second changes take rho, so events take 1 - rho, and (1 - rho)/e of them are handled; with updates,
-(1 - rho r)/e. The gain (1 - rho r)/(1 - rho) has no bound as rho nears one. It does not depend on the order:
-where an event always waits, control first and first come, first served both leave 1 - rho to events.
+So (1 - rho)/e events per second are handled, and (1 - rho r)/e with updates. The gain (1 - rho r)/(1 - rho)
+has no bound as rho nears one. It does not depend on the order of service.
 
-One lane, open loop, first come, first served. Nothing slows publishers down. Below saturation all events are
-handled. Above it, events and changes are handled in the proportion in which they arrive, so events are
-handled at μ/(rho + φ). The gain max(1, φ + rho)/max(1, φ + rho r) is at most 1/r = s/u, whatever the rate.
+One lane, open loop, first come, first served. Below saturation all events are handled. Above it, events and
+changes are handled in the proportion of their arrival, so events at μ/(rho + φ). The gain max(1, φ +
+rho)/max(1, φ + rho r) is at most 1/r = s/u.
 
-One lane, open loop, control first. Events get min(φ, 1 - rho) of the broker's time: nothing is gained until
-φ + rho exceeds one, and the closed loop's gain once φ + rho r does.
+One lane, open loop, control first. Events get min(φ, 1 - rho) of the broker's time: nothing is gained until φ
++ rho exceeds one, and the closed loop's gain once φ + rho r does.
 
-Two lanes. Events have a processor of their own: changes take none of it, and the gain is 1 for every rho
-below one. Beyond, re-subscriptions wait without end, and subscribers discard what matches only their old
-values.
+Two lanes. Changes take none of the events' processor, so the gain is 1 for every rho below one. Beyond,
+re-subscriptions wait without end, and subscribers discard events that match only their old values.
 
-All of these assume that each system is charged the mean costs, that events wait at the busiest broker, and
-that pending updates do not replace each other, which only adds to the gain.
+Assumptions: each system is charged the mean costs, events wait at the busiest broker, and pending updates do
+not replace each other, which would only add to the gain.
 """
 
 from __future__ import annotations
@@ -42,9 +40,11 @@ def closed_loop(rho: float, ratio: float) -> float:
 
 
 def settling_s(events: int, event_s: float, rho: float) -> float:
-    """Seconds until a closed loop of so many events in one lane, first come, first served, is steady within a
-    tenth. Changes gather behind the events of a round, so each round is rho times the one before it longer
-    than the events take, up to events * event_s / (1 - rho).
+    """Seconds until a closed loop of `events` in one lane, first come, first served, is steady within a
+    tenth.
+
+    Changes gather behind the events of a round: the excess of a round over the events' own time is rho times
+    the last round, which converges to events * event_s / (1 - rho).
     """
     rounds = log(0.1) / log(rho)
     return events * event_s / (1 - rho) * (rounds - rho * 0.9 / (1 - rho))

@@ -1,9 +1,8 @@
 """The runs of C and D: pilots, then all points of a grid, in a folder that keeps their traces and results.
 
-An interrupted evaluation resumes: runs by their manifests (`runs/run_all.py`), metrics by `results.json`, all
-in a folder named after the digest of the code that they measure (`provenance.py`), so that none of other code
-is taken. The points of one seed are run and measured before those of the next, so that what is there is
-always complete over cases.
+An interrupted evaluation resumes: runs by their manifests (`runs/run_all.py`), metrics by `results.json`, in
+a folder named after the digest of the measured code (`provenance.py`), so that no results of other code are
+used. The points of one seed precede those of the next, so that partial results are complete over cases.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from covey.sim.scenario.scenario import Scenario
 
 _RESULTS = "results.json"
 _ROUND = 250
-"""So many runs are measured and stored together: a query of Spark takes half a minute for a few."""
+"""Runs that are measured and stored together: a query of Spark takes half a minute even for a few."""
 _OF_THE_MACHINE = ("real_s", "cpu_s", "memory_bytes", "steps_per_real_s")
 """The fields of a summary that differ each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The metrics of one run; `delay_ms` is None where no change was answered in it."""
+    """The metrics of one run; `delay_ms` is None if it answered no change."""
 
     throughput: float
     delay_ms: float | None
     spurious: float
     control_share: float
-    """Of the measured time, what the broker with most changes spent on them."""
+    """The share of the measured time that the broker with most changes spent on them."""
     answered: int
     changes: int
     busiest_share: float
@@ -92,22 +91,21 @@ class Results:
     measured: Mapping[str, Measured]
 
     def runs(self, case: Case, assumption: Assumption, system: str, rho: float) -> list[Measured | None]:
-        """The runs of all seeds; None for those that are missing."""
+        """The runs of all seeds; None for missing ones."""
         return [
             self.measured.get(Point(case, assumption, system, rho, self.grid.first_seed + seed).name)
             for seed in range(max(self.grid.seeds, self.grid.assumption_seeds))
         ]
 
     def at_the_knee(self, case: Case, assumption: Assumption, metric: str) -> Estimate | None:
-        """A factor of D, over the seeds that all assumptions have, the base's others aside: what differs is
-        then not the seeds."""
+        """A factor of D, over the seeds that all assumptions have, so that seeds are no difference."""
         known = replace(self, grid=replace(self.grid, seeds=self.grid.assumption_seeds))
         return known.factor(case, assumption, KNEE, metric)
 
     def value(
         self, case: Case, assumption: Assumption, system: str, rho: float, metric: str
     ) -> Estimate | None:
-        """A metric of a system, over the seeds; where none of them has any, zero without an interval."""
+        """A metric of a system, over the seeds; zero without an interval if all are zero."""
         runs = [run for run in self.runs(case, assumption, system, rho) if run is not None]
         values = [value for run in runs if (value := _value(run, metric)) is not None]
         if not values:
@@ -152,8 +150,8 @@ def _factor(pairs: Sequence[tuple[Measured, Measured]], metric: str) -> Estimate
 
 
 def _by_chance(factor: Estimate, first: float, second: float) -> Estimate:
-    """A ratio of two counts with an interval at least as wide as that of as many events that come by
-    chance: five runs may agree by chance where few events are in each."""
+    """A ratio of two counts with an interval at least as wide as that of as many random events: five runs may
+    agree by chance if they have few events."""
     if factor.above or not isfinite(factor.high) or not first or not second:
         return factor
     spread = exp(1.96 * sqrt(1 / first + 1 / second))
@@ -217,7 +215,6 @@ class _Runs:
     def pilots(
         self, pilots: Sequence[Pilot], calibrations: Calibrations, progress: Progress
     ) -> dict[str, Mapping[str, Any]]:
-        """The summaries of pilots, by name."""
         scenarios = [
             pilot_scenario(pilot, calibrations.files, calibrations.message_ns(pilot)) for pilot in pilots
         ]
@@ -226,8 +223,8 @@ class _Runs:
 
 
 class Stored:
-    """The metrics of runs in a file, each with a digest of the run's own summary, so that those of a run that
-    was repeated with another outcome are computed again."""
+    """The metrics of runs in a file, each with a digest of the run's own summary: a repeated run with another
+    outcome is computed again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,9 +1,8 @@
 """Liu, Parthasarathy, Ranganathan and Yang 2007: predicates evaluated per event, by strategy.
 
-Subscriptions share predicates whose operators are expensive; what counts is how many of them an event costs.
-The workload is Table 1's (`sim/workload/overlapping.py`), the strategies are those that engines and brokers
-run (`matcher/evaluation/`), and every decision is compared with the truth of the predicates. `bound` is what
-any algorithm has to evaluate at least, even one that guesses all answers (`liu_bound.py`).
+The workload is Table 1's (`sim/workload/overlapping.py`), the strategies are those of engines and brokers
+(`matcher/evaluation/`), and every decision is compared with the truth of the predicates. `bound` is the least
+that any algorithm has to evaluate, even one that guesses all answers (`liu_bound.py`).
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ CITATION = (
 )
 BOUND, USED = "bound", "predicates used"
 _REDUCTION = 0.8
-"""By how much the paper's algorithms reduce the cost of naive, "up to"."""
+"""The reduction of naive's cost by the paper's algorithms, "up to"."""
 _STEADY = 1.3
-"""How many times a cost may grow, to hardly depend on the length."""
+"""A cost that grows by no more than this factor hardly depends on the length."""
 _ITERATIONS = 100
 """Of the bound, which is then within 1 % of its limit."""
 _PAIRS = 1 << 21
@@ -57,7 +56,7 @@ Evaluated = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class Costs(Mapping[str, float]):
     """Mean cost per event by strategy and of the bound, in units of the mean cost of a predicate; and the
-    number of predicates that occur in subscriptions. `seeds` has that of each workload."""
+    number of predicates that occur in subscriptions. `seeds` has them per workload."""
 
     seeds: Mapping[str, list[float]]
 
@@ -76,10 +75,8 @@ class Costs(Mapping[str, float]):
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
-    """Figures 4 to 8, section 4.3, and how much depends on what the paper leaves open.
-
-    `quick` has the paper's sizes with fewer events and runs, and takes a few minutes.
-    """
+    """Figures 4 to 8, section 4.3, and how much depends on what the paper leaves open. `quick` has the
+    paper's sizes with fewer events and runs, and takes a few minutes."""
     planned = experiments(plan)
     total = sum(len(experiment.points) for experiment in planned)
     measured: dict[Overlapping, Costs] = {}
@@ -107,10 +104,8 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
 
 
 def measure(workload: Overlapping, plan: PaperPlan) -> Costs:
-    """The costs of all strategies over workloads of several seeds.
-
-    Raises `CoveyError` if a strategy decides a pair wrongly.
-    """
+    """The costs of all strategies over workloads of several seeds. Raises `CoveyError` if a strategy decides
+    a pair wrongly."""
     runs, events = _repetitions(plan)
     costs: dict[str, list[float]] = {name: [] for name in (*STRATEGIES, BOUND, USED)}
     for seed in range(plan.seed, plan.seed + runs):
@@ -141,7 +136,7 @@ def _cost(name: str, chains: Chains, truths: Truths) -> float:
 
 
 def _decide(strategy: Strategy, chains: Chains, truths: Truths, evaluated: Evaluated) -> Truths:
-    """Decide all subscriptions for some events, and note what was evaluated."""
+    """Decide all subscriptions for some events, and set `evaluated`."""
     count, events = len(chains.offsets) - 1, truths.shape[1]
 
     def ask(predicate: int, rows: Int64s) -> Truths:
@@ -204,7 +199,7 @@ def _plot(experiment: Experiment, unit: str, costs: Sequence[Costs]) -> Plot:
 
 
 Judged = tuple[str, Claim, Mapping[str, Estimate | None]]
-"""A conclusion, what the paper claims, and how many times less it costs at each point."""
+"""A conclusion, the paper's claim, and how many times less it costs at each point."""
 
 
 def _below_naive(experiment: Experiment, costs: Sequence[Costs]) -> dict[str, Estimate | None]:

@@ -1,13 +1,11 @@
 """A lower bound of the cost of any algorithm, even one that guesses all answers (Liu et al., section 3).
 
 For an event, every predicate of a matching subscription has to be evaluated, and of every other subscription
-at least one that is false: a covering problem, whose linear relaxation
-
-    min sum of cost_p x_p  such that  sum over the false p of chain c of x_p >= 1,  0 <= x
-
-is a lower bound, as is every feasible solution of its dual, max sum of y_c such that for each p the y of the
-chains with p add up to cost_p at most. Here y is found by primal-dual hybrid gradients and scaled until it is
-feasible, so that the bound holds however far the iteration has come.
+at least one that is false: a covering problem. Its linear relaxation, min sum of cost_p x_p such that the x
+of the false p of each chain add up to 1 at least, is a lower bound, as is every feasible solution of its
+dual, max sum of y_c such that for each p the y of the chains with p add up to cost_p at most. Here y is found
+by primal-dual hybrid gradients and scaled until it is feasible, so that the bound holds after any number of
+iterations.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def lower_bound(chains: Chains, truths: Truths, iterations: int) -> float:
-    """At least the cost of deciding all chains for an event, whose answers are `truths`: int8[predicates]."""
+    """A lower bound of deciding all chains for an event; `truths` are its answers, int8[predicates]."""
     if not len(chains.predicates):
         return 0.0
     chain = np.repeat(np.arange(len(chains.offsets) - 1), np.diff(chains.offsets))
@@ -56,6 +54,6 @@ def _cover(chains: Chains, chain: Int64s, is_false: Bools, iterations: int) -> f
 
 
 def _scaled(y: Floats, predicate: Int64s, of: Int64s, starts: Int64s, costs: Floats) -> float:
-    """The sum of a dual solution, each y divided by the most that one of its predicates has in excess."""
+    """The sum of a dual solution, each y divided by the largest excess of its predicates."""
     excess = np.maximum.reduceat((np.bincount(predicate, y[of]) / costs)[predicate], starts)
     return float((y / np.maximum(excess, 1)).sum())

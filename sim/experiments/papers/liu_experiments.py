@@ -1,5 +1,3 @@
-"""The points of Liu et al.'s figures, and what the paper states of them."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ STRATEGIES = (NAIVE, SEQUENTIAL, SUB_ORDER, GREEDY)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One column of a figure: its workload, and what the paper states of it."""
+    """One column of a figure: its workload, and the paper's numbers."""
 
     x: Cell
     workload: Overlapping
@@ -23,7 +21,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One figure: what varies is `axis`."""
+    """One figure; `axis` varies."""
 
     figure: str
     title: str

@@ -2,8 +2,7 @@
 
 Every figure is measured over workloads of several seeds, and an interval is over these: two engines, or two
 sizes, are compared seed by seed. Times are CPU time of one thread, to exclude other load. Measurements are
-those of `covey bench match` (`sim/experiments/bench/match.py`), which compares the engines' answers before
-and after, so that no figure comes from engines that disagree.
+those of `covey bench match`, which compares the engines' answers before and after.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def measure(
     """Load, match and compare these engines over `count` subscriptions of each seed; results by the engines'
     labels, with a rate per seed, and the memory of the first.
 
-    Where `settled`, `cluster` has matched as many events before as it takes to find its tables. Engines that
-    did not load within the limit are omitted. Raises `DisagreementError`.
+    If `settled`, `cluster` has matched enough events before to find its tables. Engines that did not load
+    within the limit are omitted. Raises `DisagreementError`.
     """
     events = plan.pick(200, 5_000, 10_000)
     limits = MatchPlan(
@@ -64,12 +63,12 @@ def measure(
 
 
 def settling(count: int, events: int) -> int:
-    """Passes over so many events, after which `cluster` has found its tables for `count` subscriptions."""
+    """Passes over `events` after which `cluster` has found its tables for `count` subscriptions."""
     return ceil(SETTLING * count / events)
 
 
 def _joined(runs: Sequence[MatchResult]) -> MatchResult:
-    """The runs of an engine over several seeds as one: the rates of all, the rest of the first."""
+    """The runs of an engine over several seeds as one: all rates, the rest from the first."""
     first = runs[0]
     rates = {product: [rate for run in runs for rate in run.rates[product]] for product in first.rates}
     return replace(first, rates=rates)
@@ -90,7 +89,7 @@ def load_times(
 def memory_of(
     workload: Workload, count: int, engines: Mapping[str, str], plan: PaperPlan
 ) -> dict[str, dict[str, int]]:
-    """What the parts of each engine take, in bytes, by its label; counted, nothing is measured."""
+    """Bytes of the parts of each engine, by its label; counted, not measured."""
     loaded = _loaded(workload, count, engines, plan.seed)
     return {label: engine.memory_bytes() for label, (engine, _) in loaded}
 
@@ -141,25 +140,23 @@ def rate(result: MatchResult) -> float:
 
 
 def ms_per_event(result: MatchResult) -> float:
-    """Milliseconds per event."""
     return 1e3 / rate(result)
 
 
 def times_faster(results: Mapping[str, MatchResult], fast: str, slow: str) -> Estimate | None:
-    """How many times the rate of one engine is that of another, over the seeds; None if one was not
-    measured."""
+    """The ratio of two engines' rates, over the seeds; None if one was not measured."""
     if fast not in results or slow not in results:
         return None
     return rate_ratio(results[fast], results[slow])
 
 
 def rate_ratio(fast: MatchResult, slow: MatchResult) -> Estimate | None:
-    """How many times the rate of one measurement is that of another, over the seeds."""
+    """The ratio of the rates, over the seeds."""
     return gain(fast.rates["ids"], slow.rates["ids"])
 
 
 def times_smaller(results: Mapping[str, MatchResult], small: str, large: str) -> Estimate | None:
-    """How many times the memory of one engine is that of another, which is counted."""
+    """The ratio of two engines' memory, which is counted; None if one was not measured."""
     if small not in results or large not in results:
         return None
     return Estimate.exact(results[large].bytes_per_subscription / results[small].bytes_per_subscription)
@@ -168,8 +165,8 @@ def times_smaller(results: Mapping[str, MatchResult], small: str, large: str) ->
 def sublinear(runs: Mapping[int, MatchResult]) -> dict[str, Estimate | None]:
     """By how much the time that one more subscription adds falls from one pair of sizes to the next.
 
-    One for time that is linear in the subscriptions, whatever an event costs besides; an exponent of growth
-    below one would not tell, as that constant lowers it for every engine. None where time did not grow.
+    One for time linear in the subscriptions, whatever the constant cost of an event, which lowers an exponent
+    of growth for every engine. None where time did not grow.
     """
     points = sorted(runs.items())
     effects: dict[str, Estimate | None] = {}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-"""The folder with the packages; a checkout, or what is installed."""
+"""The folder with the packages: a checkout, or an installation."""
 _PAPERS = "sim/experiments/papers/"
 _JUDGING = (f"{_PAPERS}estimates.py", f"{_PAPERS}verdicts.py")
 _BENCH = ("sim/experiments/bench/drift.py", "sim/experiments/bench/match.py")
@@ -27,9 +27,9 @@ _ENGINES = (
     "engine.py load.py matches.py covering/boxes.py covering/cuts.py "
     "compile encoding engines evaluation events expressions filters jit operators"
 )
-"""Of the matcher, what matching runs."""
+"""The parts of the matcher that matching runs."""
 _COVERING = "conjunction covering cutting region region_index region_kernels vector_tree"
-"""Of the matcher, what orders filters without calls."""
+"""The modules of the matcher that order filters without calls."""
 _MATCHING = (
     *(f"matcher/{part}" for part in _ENGINES.split()),
     "sim/workload",
@@ -57,7 +57,7 @@ SOURCES: Mapping[str, Sequence[str]] = {
         *_JUDGING,
     ),
 }
-"""Folders and files that are measured, by paper."""
+"""Measured folders and files, by paper."""
 
 
 def digest(paper: str, root: Path = ROOT) -> str:
@@ -108,7 +108,6 @@ def measured_now() -> str:
 
 
 def machine() -> str:
-    """Processor, cores and memory."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return f"{_processor()}, {os.cpu_count()} cores, {memory_gb:.0f} GB"
 

@@ -1,7 +1,5 @@
-"""The result of reproducing a paper: findings, one per figure or claim, as plain data, and their page.
-
-All rows of a finding have the same keys; values are numbers, text, or None if not measured.
-"""
+"""The result of reproducing a paper: findings, one per figure or claim, as plain data, and their page. All
+rows of a finding have the same keys; values are numbers, text, or None if not measured."""
 
 from __future__ import annotations
 
@@ -30,21 +28,18 @@ class PaperPlan:
         return tuple(range(self.seed, self.seed + LEAST_RUNS))
 
     def pick(self, tiny: T, quick: T, full: T) -> T:
-        """The value for this size."""
         return {"tiny": tiny, "quick": quick, "full": full}[self.size]
 
 
 @dataclass(frozen=True, slots=True)
 class PaperFinding:
-    """One figure or claim of a paper, and its measurement."""
+    """One figure, section or claim of a paper, and its measurement; the `claim` is paraphrased."""
 
     figure: str
-    """Figure or section of the paper."""
     title: str
     claim: str
-    """The paper's claim, paraphrased."""
     conclusion: str
-    """The conclusion from the rows, with figures of this run."""
+    """From the rows, with figures of this run."""
     verdict: Verdict = Verdict.UNDECIDED
     rows: list[dict[str, Cell]] = field(default_factory=list)
     plot: Plot | None = None
@@ -63,19 +58,17 @@ class PaperFinding:
 
 @dataclass(frozen=True, slots=True)
 class PaperReport:
-    """All findings of one paper."""
+    """All findings of one paper; `notes` are on the measurement, `terms` are (word, meaning)."""
 
     paper: str
     citation: str
     size: str
     findings: list[PaperFinding]
     notes: list[str] = field(default_factory=list)
-    """Remarks on the measurement."""
     seeds: tuple[int, ...] = ()
     summary: list[str] = field(default_factory=list)
-    """What follows from all findings together, in a few sentences; empty where the first finding says it."""
+    """The joint conclusion of all findings, in a few sentences; empty where the first finding has it."""
     terms: list[tuple[str, str]] = field(default_factory=list)
-    """Words of the findings, and what they mean."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -108,7 +101,7 @@ def page(report: PaperReport) -> Report:
 
 
 def conclusion(report: PaperReport) -> list[str]:
-    """How many findings have which verdict, and which they are."""
+    """The findings by verdict."""
     by_verdict = {
         verdict: [finding.figure for finding in report.findings if finding.verdict is verdict]
         for verdict in Verdict

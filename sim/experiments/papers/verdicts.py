@@ -1,9 +1,9 @@
-"""The one place where a claim of a paper meets intervals: a pure function of both, used for all papers.
+"""Verdicts: a pure function of a paper's claim and the measured intervals, for all papers.
 
 An *effect* is a ratio with its interval (`estimates.Estimate`), turned so that above one is as claimed. It is
-judged at every point of the curve that the paper draws, never at the best one alone. A point is *ahead* where
-its interval begins above `NONE`, *behind* where it ends below 1 / `NONE`, *excluded* where it is neither and
-ends before what is claimed, else *open*: an effect of fewer than `LEAST_RUNS` runs is always open.
+judged at every point of the curve that the paper draws, never at the best one alone. A point is *ahead* if
+its interval begins above `NONE`, *behind* if it ends below 1 / `NONE`, *excluded* if neither and it ends
+before the claim, else *open*: an effect of fewer than `LEAST_RUNS` runs is always open.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from enum import StrEnum
 from covey.sim.experiments.papers.estimates import Estimate
 
 NONE = 1.05
-"""Up to so many times is no effect."""
+"""Up to this ratio there is no effect."""
 REACHED = 0.9
 """The share of a paper's factor that counts as reached."""
 LEAST_RUNS = 5
-"""Seeds that an interval takes."""
+"""The least number of seeds for an interval."""
 
 
 class Verdict(StrEnum):
-    """A claim beside its measurement; `UNDECIDED` is the lack of one."""
+    """A claim beside its measurement; `UNDECIDED` is the lack of a verdict."""
 
     HOLDS = "holds"
     SMALLER = "smaller"
@@ -53,7 +53,7 @@ DEFINITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a paper states: a factor, 1 where it is only a direction; at every point, or `up_to` it."""
+    """A paper's claim: a factor, 1 for a direction alone; at every point, or `up_to` it."""
 
     factor: float = 1.0
     up_to: bool = False
@@ -96,13 +96,13 @@ def decide(claim: Claim, effects: Sequence[Estimate | None]) -> Verdict:
 
 
 def beside(verdict: Verdict, baselines: Sequence[Verdict]) -> Verdict:
-    """A verdict that baselines must fail: where one of them does not, it tells nothing, so there is none."""
+    """A verdict that baselines must fail: undecided if one of them does not."""
     failed = {Verdict.NOT_HERE, Verdict.OPPOSITE}
     return verdict if failed.issuperset(baselines) else Verdict.UNDECIDED
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of several claims as one: it holds if all do, and one that is reversed reverses it."""
+    """Several claims as one: it holds if all do, and is opposite if one is."""
     if Verdict.OPPOSITE in verdicts:
         return Verdict.OPPOSITE
     if {*verdicts} == {Verdict.HOLDS}:
@@ -130,7 +130,7 @@ def claimed(effects: Mapping[str, Estimate | None]) -> str:
 
 
 def compared(effects: Sequence[Estimate], what: str) -> str:
-    """In how many of them which side is ahead, as a part of a sentence."""
+    """The numbers of effects on each side, as a part of a sentence."""
     first, second, same = (sum(map(side, effects)) for side in (ahead, behind, equal))
     return (
         f"ahead in {first} of {len(effects)} {what}, behind in {second}, equal within {NONE:g} times in "
