@@ -1,10 +1,8 @@
 """Siena's poset with the UPDATE of Jayaram et al. (section 4.3), which compares a moved filter with its
-neighbours alone.
-
-As in a heap, it passes neighbours that it now covers or that now cover it. One that moves below a root that
-never was its neighbour remains a root: roots cover everything, but there may be more than needed. Invariant:
-a place is above another only if its region covers the other's and differs from it, so no cycles.
-"""
+neighbours alone. As in a heap, it passes neighbours that it now covers or that now cover it. One that moves
+below a root that never was its neighbour remains a root: roots cover everything, but there may be more than
+needed. Invariant: a place is above another only if its region covers the other's and differs from it, so no
+cycles."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The whole covering order, maintained by scanning: the cost of the paper's poset, and the forest's oracle.
-
 Every node stores all nodes above it: those that cover it, and of equal ones those placed earlier. A change
-compares the node with every other, both ways: O(n) (Jayaram et al., section 4.2, "Subscription updates").
-"""
+compares the node with every other, both ways: O(n) (Jayaram et al., section 4.2, "Subscription updates")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The measuring baselines by name, as options of `Broker`, for the simulator and the benchmarks. An overlay
-file offers only the forest and the engines.
-"""
+file offers only the forest and the engines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Matching by walking the poset, as in Siena: the matcher of the first two systems in the evaluation of
-Jayaram et al. (section 4.2: "it is the poset that is evaluated on the event").
-
-Each pair of an event and a filter is tested in Python, at 0.3 µs and more. A match is over the nodes that the
-posets have at that moment.
+Jayaram et al. (section 4.2: "it is the poset that is evaluated on the event"). Each pair of an event and a
+filter is tested in Python, at 0.3 µs and more. A match is over the nodes that the posets have at that moment.
 """
 
 from __future__ import annotations
@@ -33,8 +31,7 @@ if TYPE_CHECKING:
 
 class PosetMatching:
     """An `InterestMatching` over the diagrams in `posets`, by group: for `sessions` that of all clients, else
-    those of the neighbours.
-    """
+    those of the neighbours."""
 
     def __init__(
         self, event_type: EventType, posets: Mapping[str, Poset], sessions: bool, evaluator: Evaluator
@@ -116,8 +113,7 @@ class PosetMatching:
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Matches.interfaces`; the bits of the interface `exclude` are undefined. Only roots are tested,
-        since a root accepts whatever the filters below it accept.
-        """
+        since a root accepts whatever the filters below it accept."""
         events = events.over(self._event_type)
         words = max(self._numbers.values(), default=0) // 64 + 1
         bits = np.zeros((len(events), words), np.uint64)

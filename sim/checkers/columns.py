@@ -1,9 +1,7 @@
-"""One filter and many subscriptions: which match an event, evaluated columnwise with numpy.
-
-Shares no code with the matcher's engines. Numbers are compared as float64, exact below 2**53, as are all that
-the simulator draws. Filters over timestamps, with operators on parts of strings, with calls, or with Motion
-are evaluated one subscription at a time.
-"""
+"""One filter and many subscriptions: which match an event, evaluated columnwise with numpy. Shares no code
+with the matcher's engines. Numbers are compared as float64, exact below 2**53, as are all that the simulator
+draws. Filters over timestamps, with operators on parts of strings, with calls, or with Motion are evaluated
+one subscription at a time."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ _COLUMNWISE = {
 
 class Columns:
     """The members of one filter, by row; free rows are reused. A `condition` replaces the filter's own
-    evaluation.
-    """
+    evaluation."""
 
     def __init__(self, filter: Filter, condition: Condition | None = None) -> None:
         self.filter = filter
@@ -112,8 +109,7 @@ class Columns:
 
     def _holds(self, expression: Expression, event: Mapping[str, Any], count: int) -> Bools | bool:
         """A part without variables is compared once, so a filter whose constants exclude the event costs no
-        array.
-        """
+        array."""
         if isinstance(expression, And | Or):
             decisive = isinstance(expression, Or)
             combine = operator.or_ if decisive else operator.and_

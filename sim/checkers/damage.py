@@ -1,9 +1,6 @@
 """Judges damage to disks: it is reported, no damaged event is delivered, and only events of damaged records
-are lost.
-
-The judge of deliveries excuses the events of records in which a bit has flipped, for their stored receivers.
-If one of them was expected and missed, a broker of such a record must have reported damage.
-"""
+are lost. The judge of deliveries excuses the events of records in which a bit has flipped, for their stored
+receivers. If one of them was expected and missed, a broker of such a record must have reported damage."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ Event = tuple[str, int]
 
 class Damage(Observer):
     """`behind(broker, interface)` returns the brokers reached through an interface, `reported()` the damaged
-    records that each broker has reported.
-    """
+    records that each broker has reported."""
 
     def __init__(
         self,
@@ -79,8 +75,7 @@ class Damage(Observer):
 
     def quiet(self) -> None:
         """Report events that were lost without reported damage. Call it when all is at rest, after the
-        judge's `quiet`.
-        """
+        judge's `quiet`."""
         reported = self._reported()
         for brokers, (client, (publisher, sequence)) in self._judge.lost_to_damage.items():
             if not any(reported.get(broker) for broker in brokers):

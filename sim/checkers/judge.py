@@ -98,8 +98,7 @@ class JudgedSubscription:
 
     def expects(self, row: Mapping[str, Any], values: Mapping[str, Any], at_ns: int) -> bool:
         """Whether values match an event that entered at `at_ns` or, with Motion, up to INGRESS_SPAN_NS
-        before.
-        """
+        before."""
         if not moves(values):
             return self.columns.matches(row, values)
         times = (at_ns, at_ns - INGRESS_SPAN_NS)
@@ -111,8 +110,7 @@ class Judge(Observer):
     events. `conditions` replace the evaluation of filters, `reaches(publisher, subscriber)` restricts which
     clients' events arrive. Subscriptions of durable sessions to the types in `durable` lose nothing in a
     crash. With `slow` clients other events may be dropped if a Gap reports them. Only if not `prompt`, as
-    where clocks are set, may a subscription end before its validity period is over.
-    """
+    where clocks are set, may a subscription end before its validity period is over."""
 
     def __init__(
         self,
@@ -191,8 +189,7 @@ class Judge(Observer):
 
     def moved(self, client: ObservedClient, broker: str) -> None:
         """Pending events are lost, except for durable subscriptions; everything else settles again at the new
-        broker.
-        """
+        broker."""
         epoch = client.session.epoch + 1
         for subscription_id, subscription in self._subscriptions[client.name].items():
             if subscription.durable:
@@ -487,8 +484,7 @@ class Judge(Observer):
 
     def quiet(self) -> None:
         """Report pending events as missed. Call it when all is at rest; from then on everything is expected
-        again.
-        """
+        again."""
         for subscription in self._all_subscriptions():
             if any(end_ns is not None for _, end_ns in subscription.ends):
                 reason = f"{subscription.name} has a validity period, and has not ended when all is at rest"

@@ -1,9 +1,7 @@
-"""The judge of traffic: an event crosses a link at most once, and never back.
-
-Events of one publisher and type keep their order on a link, so the highest sequence number per direction is
-enough. Replays, for gapless updates and for views, are out of order: all their numbers are stored. From a
-crash until all is at rest a neighbour may repeat events in the same direction, and brokers may drop events.
-"""
+"""The judge of traffic: an event crosses a link at most once, and never back. Events of one publisher and
+type keep their order on a link, so the highest sequence number per direction is enough. Replays, for gapless
+updates and for views, are out of order: all their numbers are stored. From a crash until all is at rest a
+neighbour may repeat events in the same direction, and brokers may drop events."""
 
 from __future__ import annotations
 
@@ -59,8 +57,7 @@ class Traffic(Observer):
 
     def quiet(self) -> None:
         """Call it when all is at rest: from then on neither an earlier crash nor a moved link excuses
-        anything.
-        """
+        anything."""
         self._after_release = False
         if self._after_crash:
             self._after_crash = False

@@ -1,9 +1,7 @@
-"""The cost of a load for each broker of an overlay: predicted by the simulator, or measured at processes.
-
-A broker's processor time is the measured time of its core and a constant for each message that it receives or
+"""The cost of a load for each broker of an overlay: predicted by the simulator, or measured at processes. A
+broker's processor time is the measured time of its core and a constant for each message that it receives or
 sends (sockets, HTTP/2, codec). The constant is calibrated: broker processes play a small load, and the time
-that their cores do not explain is divided by the messages at brokers.
-"""
+that their cores do not explain is divided by the messages at brokers."""
 
 from __future__ import annotations
 

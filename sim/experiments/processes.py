@@ -1,9 +1,7 @@
-"""Worker processes and tasks, and the resources of a process, from /proc.
-
-Workers are spawned: a forked process would have the objects of gRPC without their threads, and crash or hang
-when it frees them. They block SIGINT from before they start, and the process that has started them terminates
-them, so that they print nothing at Ctrl-C. If that process is killed they end themselves.
-"""
+"""Worker processes and tasks, and the resources of a process, from /proc. Workers are spawned: a forked
+process would have the objects of gRPC without their threads, and crash or hang when it frees them. They block
+SIGINT from before they start, and the process that has started them terminates them, so that they print
+nothing at Ctrl-C. If that process is killed they end themselves."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Sweep files: a scenario, the fields that vary, and the grid of all combinations.
-
-Paths are relative to the sweep file, in a scenario file to that. Invariant: every run of a sweep has a unique
-name, derived from the fields that vary, so the same file always gives the same names; and no two runs do the
-same.
-"""
+"""Sweep files: a scenario, the fields that vary, and the grid of all combinations. Paths are relative to the
+sweep file, in a scenario file to that. Invariant: every run of a sweep has a unique name, derived from the
+fields that vary, so the same file always gives the same names; and no two runs do the same."""
 
 from __future__ import annotations
 

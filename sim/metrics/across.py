@@ -1,6 +1,5 @@
 """Summaries of runs side by side: flat rows with one name per number, and means over runs that differ in the
-seed.
-"""
+seed."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ _LEFT_OUT = ("scenario", "choices", "brokers", "control_by_kind", *NESTED)
 
 def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics of a run by name, such as `delay_ms_p50`; without the scenario and the tables by broker or
-    kind.
-    """
+    kind."""
     row = {name: value for name, value in summary.items() if name not in _LEFT_OUT}
     for prefix in NESTED:
         row |= {f"{prefix}_{name}": value for name, value in summary[prefix].items()}
@@ -41,8 +39,7 @@ def varied(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def write_csv(path: str | Path, summaries: Iterable[Mapping[str, Any]]) -> None:
     """Write a line per run: name, choices in a sweep (`choice.DIMENSION`), scenario (`scenario.FIELD`) and
-    metrics. Raises `CoveyError` if the file cannot be written.
-    """
+    metrics. Raises `CoveyError` if the file cannot be written."""
     rows = []
     for summary in summaries:
         scenario = {f"scenario.{field}": value for field, value in summary["scenario"].items()}
@@ -66,8 +63,7 @@ _OPTIONS = ("engine", "poset", "routing", "resubscribe")
 @dataclass(frozen=True, slots=True)
 class Group:
     """Runs with equal parameters. `metrics` are means over the runs that have a value, `intervals` theirs
-    (`mean_interval`). `system` is the name of their system if it has one, else how a subscription changes.
-    """
+    (`mean_interval`). `system` is the name of their system if it has one, else how a subscription changes."""
 
     parameters: dict[str, Any]
     runs: int

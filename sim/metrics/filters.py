@@ -68,8 +68,7 @@ def attribute(text: Column, kind: Kind) -> Column:
 
 def operand(text: Column, kind: Kind) -> Column:
     """An operand from its JSON text, as a struct: `near`, and for numbers `side`, `value`, `rate` and
-    `since_ns`; the last three are null unless it moves.
-    """
+    `since_ns`; the last three are null unless it moves."""
     if kind not in _NUMBERS:
         return f.struct(attribute(text, kind).alias("near"))
     motion = f.when(text.startswith("{"), f.from_json(text, _MOTION))
@@ -185,8 +184,7 @@ class FilterColumns:
 
     def matches(self, number: Column, event: Column, operands: Column, at_ns: Column) -> Column:
         """Whether an event (`event`) with the ingress time `at_ns` matches the filter of a number with these
-        operands (`operands`). False for a filter without a column.
-        """
+        operands (`operands`). False for a filter without a column."""
         truth = f.when(f.lit(False), f.lit(False))
         for each, filter in self.filters.items():
             kinds = filter.event_type.attributes
@@ -292,14 +290,12 @@ _SCHEMA = pa.schema(
 @dataclass(slots=True)
 class KnownFilters:
     """Filters by number. Equal texts over attributes of equal kinds have one number, whatever their event
-    type.
-    """
+    type."""
 
     filters: dict[int, Filter] = field(default_factory=dict)
     rows: list[tuple[str, str, str, int | None]] = field(default_factory=list)
     """Run, event type, text and number; None if the filter calls an operator that is not installed, or the
-    trace lacks its event type.
-    """
+    trace lacks its event type."""
 
     @property
     def evaluations(self) -> list[Evaluation]:

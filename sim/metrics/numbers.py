@@ -47,8 +47,7 @@ def delays(
     versions: DataFrame, deliveries: DataFrame, events: DataFrame, evaluations: Iterable[Evaluation]
 ) -> DataFrame:
     """One row per change that was answered: changed_ns, delay_ns from then to the delivery, and the event
-    that answers. `versions` have the number of their filter.
-    """
+    that answers. `versions` have the number of their filter."""
     parts = [_answers(versions, deliveries, events, evaluation) for evaluation in evaluations]
     answers = parts[0]
     for part in parts[1:]:
@@ -142,8 +141,7 @@ _LOW_BITS = 20
 
 def named(table: DataFrame, numbers: Mapping[str, tuple[str | None, str]]) -> DataFrame:
     """Rows without nulls from columns of a table; `numbers` has by metric the columns of the key (or None)
-    and of the value.
-    """
+    and of the value."""
     rows = [
         f.struct(
             f.lit(metric).alias(c.METRIC),
@@ -209,8 +207,7 @@ def first_deliveries(deliveries: DataFrame) -> DataFrame:
 
 def latencies(first: DataFrame, events: DataFrame) -> DataFrame:
     """One row per event published after the set-up and subscription that it reached: ns from publishing to
-    the first delivery.
-    """
+    the first delivery."""
     published = events.where(c.after_setup()).select(*c.EVENT, f.col(c.TIME_NS).alias(c.PUBLISHED_NS))
     return first.join(published, on=list(c.EVENT), how="inner").select(
         *c.DELIVERY, c.PUBLISHED_NS, (f.col(c.DELIVERED_NS) - f.col(c.PUBLISHED_NS)).alias(c.LATENCY_NS)
@@ -234,8 +231,7 @@ _MEASURED, _LINK = "measured", "link"
 
 def messages_by_link(messages: DataFrame) -> DataFrame:
     """One row per run, direction of a link and kind of message: control messages after the set-up; `measured`
-    ones and events in the measured phase. An event counts once for each message that carries it.
-    """
+    ones and events in the measured phase. An event counts once for each message that carries it."""
     is_control = ~f.col(c.KIND).isin(*c.WITH_EVENTS)
 
     def total(column: str, condition: Column) -> Column:
@@ -250,8 +246,7 @@ def messages_by_link(messages: DataFrame) -> DataFrame:
 
 def control_numbers(links: DataFrame) -> DataFrame:
     """From `messages_by_link`, per run: control messages in all, by kind, between brokers and in the busiest
-    direction of a link, and what each broker received in the measured phase.
-    """
+    direction of a link, and what each broker received in the measured phase."""
     at_broker = f.col(c.TARGET).startswith(c.BROKERS)
     between = at_broker & f.col(c.SOURCE).startswith(c.BROKERS)
     target = f.when(at_broker, f.col(c.TARGET))

@@ -1,6 +1,5 @@
 """The page of runs. Figures show metrics over the parameter with most values in a sweep, or bars side by
-side.
-"""
+side."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """The Spark session of metrics and sweeps: the user's own, or one that this process starts, sized by its
-input; and the reasons of failures, in one sentence each.
-
-A session of the user's program (notebook, spark-submit, Databricks, Spark Connect) is used as it is. For
-small input a session started here has no optimising compiler and no parallel garbage collection, which cost
-half of the CPU time of a small run.
-"""
+input; and the reasons of failures, in one sentence each. A session of the user's program (notebook,
+spark-submit, Databricks, Spark Connect) is used as it is. For small input a session started here has no
+optimising compiler and no parallel garbage collection, which cost half of the CPU time of a small run."""
 
 from __future__ import annotations
 
@@ -114,8 +111,7 @@ def parallel_tasks(session: SparkSession) -> int:
 
 def heap_mb(input_bytes: int, memory_bytes: int) -> int:
     """The limit of the driver's heap: Spark's default for small input, else a quarter of the memory, within
-    bounds.
-    """
+    bounds."""
     least, most = _HEAP_MB
     return least if input_bytes < LARGE_BYTES else max(least, min(most, memory_bytes // 4 >> 20))
 
@@ -205,8 +201,7 @@ def _connected(remote: str) -> SparkSession:
 @contextmanager
 def _stderr_to_file() -> Iterator[IO[str]]:
     """Redirects stderr of this process and its children to a file: Java and Spark print long banners, and a
-    failure also raises an exception.
-    """
+    failure also raises an exception."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
         sys.stderr.flush()
         original = os.dup(2)

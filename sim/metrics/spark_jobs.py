@@ -1,9 +1,7 @@
-"""Progress of Spark's jobs, from Spark's status, and their cancellation by Ctrl-C.
-
-An exception in the middle of a call of Java breaks the connection and leaves the job running. So the signal
-cancels from its own thread; the call then fails, and Java has cleaned up. The number of tasks grows, since
-Spark plans later stages as it goes.
-"""
+"""Progress of Spark's jobs, from Spark's status, and their cancellation by Ctrl-C. An exception in the middle
+of a call of Java breaks the connection and leaves the job running. So the signal cancels from its own thread;
+the call then fails, and Java has cleaned up. The number of tasks grows, since Spark plans later stages as it
+goes."""
 
 from __future__ import annotations
 
@@ -78,8 +76,7 @@ def cancel_jobs(session: SparkSession) -> None:
 @contextmanager
 def interruptible_launch() -> Iterator[None]:
     """`interruptible` for pyspark's start of Java, which terminates it: otherwise Java would outlive this
-    process.
-    """
+    process."""
     from pyspark import java_gateway
 
     module: Any = java_gateway
@@ -114,8 +111,7 @@ _numbers = count()
 @dataclass(frozen=True, slots=True)
 class Tasks:
     """Numbers of tasks and stages so far. A repeated task counts once in `done`, and once per failure in
-    `failed`.
-    """
+    `failed`."""
 
     done: int = 0
     all: int = 0
@@ -167,8 +163,7 @@ def watched(session: SparkSession, on_tasks: Callable[[Tasks], None]) -> Iterato
 
 def shown(progress: Progress, step: str) -> Callable[[Tasks], None]:
     """Reports "STEP: stage 2 of 5, 30 of 80 tasks" to `progress`, and a share below 1 that never
-    decreases.
-    """
+    decreases."""
     highest = 0.0
 
     def show(tasks: Tasks) -> None:

@@ -93,8 +93,7 @@ _TABLES = ("latencies", "delays", "missed", "runs", "brokers", "control")
 @contextmanager
 def whole(out: str | None) -> Iterator[None]:
     """If the block fails, removes the tables that it writes to the folder, and the folder if it is new.
-    Tables that only Spark can reach stay.
-    """
+    Tables that only Spark can reach stay."""
     places: list[Folder] = []
     with suppress(OSError, pa.ArrowException):
         folder = None if out is None else Folder.at(out)

@@ -1,8 +1,6 @@
-"""The colour, marker and dash of each name, the same in every figure.
-
-The three families of routing systems differ in hue; within a family dark and solid is parametric, light and
-dashed re-subscription. Colours are those of Okabe and Ito and shades of them, for colour-blind readers.
-"""
+"""The colour, marker and dash of each name, the same in every figure. The three families of routing systems
+differ in hue; within a family dark and solid is parametric, light and dashed re-subscription. Colours are
+those of Okabe and Ito and shades of them, for colour-blind readers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The content of a page as plain values. Pages draw figures with Bokeh (`interactive.py`), documents with
-matplotlib (`png.py`).
-"""
+matplotlib (`png.py`)."""
 
 from __future__ import annotations
 
@@ -71,8 +70,7 @@ class Curves:
 @dataclass(frozen=True, slots=True)
 class Bars:
     """A value per group and series: bars or, with `dots`, dots in one line per group, for values that differ
-    by orders of magnitude (`log`). `by_group` gives a single series the colours of its groups.
-    """
+    by orders of magnitude (`log`). `by_group` gives a single series the colours of its groups."""
 
     value_label: str
     groups: Sequence[str]
@@ -91,8 +89,7 @@ class Bars:
 
     def marks(self, name: str) -> list[Mark]:
         """Without values that are unknown or have no place on a logarithmic axis. A group's place is its
-        index.
-        """
+        index."""
         marks: list[Mark] = []
         for place, value in enumerate(self.series[name]):
             each, low, high = value if isinstance(value, tuple) else (value, None, None)
@@ -122,8 +119,7 @@ Plot = Curves | Bars
 
 def _reach(low: float | None, value: float, log: bool) -> float | None:
     """The low end of a whisker: on a logarithmic axis a decade below the value if the interval reaches
-    zero.
-    """
+    zero."""
     return value / 10 if log and low is not None and low <= 0 else low
 
 
@@ -179,15 +175,13 @@ _T = (
 _NORMAL = 1.96
 ESTIMATED = 3
 """The least number of measurements for an interval: that of two reaches six times their distance to either
-side.
-"""
+side."""
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """(mean, low, high) of independent measurements that cannot be negative: the 95 % interval by Student's
     distribution, cut at zero; of fewer than `ESTIMATED`, the least and the greatest. Raises `ValueError` if
-    empty.
-    """
+    empty."""
     if not values:
         raise ValueError("no values: expected at least one")
     mean = fmean(values)
@@ -210,8 +204,7 @@ def now() -> str:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """`size` is in words, such as "quick" or "12 runs"; `parameters` are the fields that the scenarios of all
-    runs share.
-    """
+    runs share."""
 
     size: str
     seeds: Sequence[int]
@@ -249,8 +242,7 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Table:
     """`number` formats the cells. The first column names the row. Columns with the same value in all rows
-    become a sentence (`compact`).
-    """
+    become a sentence (`compact`)."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -271,8 +263,7 @@ class Section:
 @dataclass(frozen=True, slots=True)
 class Report:
     """A whole page. `conclusion` has three to five sentences, computed from the data; `definitions` are
-    (term, meaning); `looks` maps names of series to the known name whose style they have (`colours.py`).
-    """
+    (term, meaning); `looks` maps names of series to the known name whose style they have (`colours.py`)."""
 
     title: str
     conclusion: Sequence[str]
@@ -288,8 +279,7 @@ def compact(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], names: int = 1
 ) -> tuple[list[str], list[list[Any]], str]:
     """The columns and rows without the columns whose values are all the same, and a sentence on these. The
-    first `names` columns stay. A table of one row is unchanged.
-    """
+    first `names` columns stay. A table of one row is unchanged."""
     if len(rows) < 2:
         return list(columns), [list(row) for row in rows], ""
     kept, same, unknown = list(range(min(names, len(columns)))), [], []

@@ -28,8 +28,7 @@ Drawn = list[Any]
 
 def scripts_and_places(plots: Sequence[tuple[Plot, Mapping[str, Style]]]) -> tuple[str, str, list[str]]:
     """BokehJS, the script that draws all plots, and the element of each to place in the page. Raises
-    `CoveyError` if Bokeh is missing.
-    """
+    `CoveyError` if Bokeh is missing."""
     need("a page with figures", "bokeh.embed")
     from bokeh.document import Document
     from bokeh.embed import components

@@ -1,10 +1,7 @@
 """The loads of Jayaram et al.: algorithmic trading (AT, section 5.5), with thresholds on prices of many event
 types, and highway traffic management (HTM, section 5.4), whose vehicles drive along their road from broker to
-broker.
-
-In AT 35 % of the thresholds are `<=`, 33 % `>=` and 32 % `==`; in HTM 40 % of the predicates are `>=`, 40 %
-`<=` and 20 % `==`.
-"""
+broker. In AT 35 % of the thresholds are `<=`, 33 % `>=` and 32 % `==`; in HTM 40 % of the predicates are
+`>=`, 40 % `<=` and 20 % `==`."""
 
 from __future__ import annotations
 

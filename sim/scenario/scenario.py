@@ -1,9 +1,7 @@
 """A scenario: an overlay, a load and faults, as a flat YAML file or options; and the systems that Jayaram et
-al. compare (section 5.1), and Covey's own, as options of a scenario.
-
-The defaults are the AT benchmark of Jayaram et al., section 5.5. Systems differ only in the matcher (the
-poset itself or an engine), the poset, and how a subscription changes.
-"""
+al. compare (section 5.1), and Covey's own, as options of a scenario. The defaults are the AT benchmark of
+Jayaram et al., section 5.5. Systems differ only in the matcher (the poset itself or an engine), the poset,
+and how a subscription changes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """A broker in virtual time: the endpoint of the broker process, its ports, and the time that messages take.
-
 Frames of one interface that have arrived when the broker becomes free are handled together, in the order of
-arrival; their actions leave when their cost has passed. Other services are models (`cores.py`).
-"""
+arrival; their actions leave when their cost has passed. Other services are models (`cores.py`)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""A client that re-subscribes and cancels late: the "practical solution" of Jayaram et al., section 4.2.
-
-The outdated subscription is cancelled at the first event that it does not match, which shows that the new one
-has reached a publisher. After a change that only narrows there is no such event: the next change cancels it,
-so there is one at most. Invariant: while there is one, the client evaluates events again, and delivers those
-that match its newest values, once.
-"""
+"""A client that re-subscribes and cancels late: the "practical solution" of Jayaram et al., section 4.2. The
+outdated subscription is cancelled at the first event that it does not match, which shows that the new one has
+reached a publisher. After a change that only narrows there is no such event: the next change cancels it, so
+there is one at most. Invariant: while there is one, the client evaluates events again, and delivers those
+that match its newest values, once."""
 
 from __future__ import annotations
 

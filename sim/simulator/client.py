@@ -1,8 +1,6 @@
-"""A client in virtual time: the endpoint of the client library, and the calls of its user.
-
-Calls take effect at once; their messages leave when the connection is open. The user reads events as they
-arrive while `reading`; unread events cost credit.
-"""
+"""A client in virtual time: the endpoint of the client library, and the calls of its user. Calls take effect
+at once; their messages leave when the connection is open. The user reads events as they arrive while
+`reading`; unread events cost credit."""
 
 from __future__ import annotations
 

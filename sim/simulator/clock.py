@@ -1,8 +1,6 @@
-"""Virtual time: a heap of (time, sequence).
-
-Invariant: time never goes back, and the order of two actions depends only on their times and the order in
-which they were scheduled; never on identity, hashing or the real clock.
-"""
+"""Virtual time: a heap of (time, sequence). Invariant: time never goes back, and the order of two actions
+depends only on their times and the order in which they were scheduled; never on identity, hashing or the real
+clock."""
 
 from __future__ import annotations
 

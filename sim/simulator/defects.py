@@ -1,9 +1,7 @@
 """Crashes of brokers at a kind of message, and seeded defects, which prove that the checkers detect them.
-
 Kinds are names of messages (`core/messages.py`), and "Hello", "Goodbye" and "Frame"; a Frame without messages
 acknowledges. A stored event is sent as a Publish or a Deliver. A defect changes the actions that a broker's
-core returned. Epochs stay intact, so that only the fault itself can be detected.
-"""
+core returned. Epochs stay intact, so that only the fault itself can be detected."""
 
 from __future__ import annotations
 

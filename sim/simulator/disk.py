@@ -1,10 +1,7 @@
-"""Files of a directory in memory, with the faults of real disks, drawn from a seed.
-
-A crash leaves any prefix or any mixture of sectors of the unsynced writes, and zeros or noise in place of
-lost sectors; unsynced names may vanish, and removed ones come back. A failed sync drops its writes silently:
-they are read until the crash, and later syncs do not make them durable. A failed write may have written a
-part.
-"""
+"""Files of a directory in memory, with the faults of real disks, drawn from a seed. A crash leaves any prefix
+or any mixture of sectors of the unsynced writes, and zeros or noise in place of lost sectors; unsynced names
+may vanish, and removed ones come back. A failed sync drops its writes silently: they are read until the
+crash, and later syncs do not make them durable. A failed write may have written a part."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A whole overlay in virtual time: brokers, clients, wires and faults.
-
-All draws are from one seed and run in the order of `clock.py`, so the same calls give the same run. Brokers
-and clients are named by their interfaces: `broker/b1`, `client/c1`.
-"""
+"""A whole overlay in virtual time: brokers, clients, wires and faults. All draws are from one seed and run in
+the order of `clock.py`, so the same calls give the same run. Brokers and clients are named by their
+interfaces: `broker/b1`, `client/c1`."""
 
 from __future__ import annotations
 

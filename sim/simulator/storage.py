@@ -1,8 +1,6 @@
-"""The storage of a broker in virtual time: that of the broker process, on disks with faults.
-
-It stores the events of every record for the checkers: which records were on disk when one of their bits
-flipped, and which synced ones the next opening of the log does not find.
-"""
+"""The storage of a broker in virtual time: that of the broker process, on disks with faults. It stores the
+events of every record for the checkers: which records were on disk when one of their bits flipped, and which
+synced ones the next opening of the log does not find."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""A connection in virtual time: delay, jitter, loss, and breaks.
-
-It carries the hellos and frames of `overlay/core/link/link.py` in order, as a gRPC stream does. A lost frame
-arrives after its retransmission and delays those behind it; a *clogged* connection delays all for a time. A
-break loses everything under way; when the connection opens again, the links of both ends resume or start
-anew. If the process at one end is killed, its sent frames still arrive before the other end sees the break.
-"""
+"""A connection in virtual time: delay, jitter, loss, and breaks. It carries the hellos and frames of
+`overlay/core/link/link.py` in order, as a gRPC stream does. A lost frame arrives after its retransmission and
+delays those behind it; a *clogged* connection delays all for a time. A break loses everything under way; when
+the connection opens again, the links of both ends resume or start anew. If the process at one end is killed,
+its sent frames still arrive before the other end sees the break."""
 
 from __future__ import annotations
 

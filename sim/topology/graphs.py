@@ -1,9 +1,7 @@
-"""Topologies from graph files, as minimum spanning trees.
-
-Formats: GraphML; edge lists (`a b` or `a b weight` per line); CSV of located sensors (an id and either
-latitude and longitude, or x and y). The weight of an edge is its `length`, else `weight`, else 1; between
-sensors the distance, in metres if they have latitudes. An edge's `delay_ms` is the delay of the link.
-"""
+"""Topologies from graph files, as minimum spanning trees. Formats: GraphML; edge lists (`a b` or `a b weight`
+per line); CSV of located sensors (an id and either latitude and longitude, or x and y). The weight of an edge
+is its `length`, else `weight`, else 1; between sensors the distance, in metres if they have latitudes. An
+edge's `delay_ms` is the delay of the link."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A topology: brokers, and the links between them with their delays.
-
-Invariant: the links form a tree, since the routing of Jayaram et al. (section 3) requires acyclic overlays.
-Brokers and links are ordered, so the same arguments give the same file.
-"""
+"""A topology: brokers, and the links between them with their delays. Invariant: the links form a tree, since
+the routing of Jayaram et al. (section 3) requires acyclic overlays. Brokers and links are ordered, so the
+same arguments give the same file."""
 
 from __future__ import annotations
 

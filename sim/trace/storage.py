@@ -1,8 +1,5 @@
-"""Folders on any file system of `pyarrow.fs`: local, S3, HDFS, and others.
-
-A file appears whole: it is written under a hidden name and renamed, or the object store shows it once it is
-complete.
-"""
+"""Folders on any file system of `pyarrow.fs`: local, S3, HDFS, and others. A file appears whole: it is
+written under a hidden name and renamed, or the object store shows it once it is complete."""
 
 from __future__ import annotations
 

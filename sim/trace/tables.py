@@ -1,12 +1,8 @@
-"""The tables of a trace and their columns; docs/traces.md explains each to users.
-
-Every row has the run, the phase and its time; the order of rows has no meaning. Keys: an event is (run,
-publisher, sequence), a subscription (run, client, subscription), a version of it (run, client, subscription,
-version).
-
-In JSON timestamps are ISO 8601 texts, and numbers that it lacks "Infinity", "-Infinity" and "NaN", which
-Spark, DuckDB, Polars and Python cast back.
-"""
+"""The tables of a trace and their columns; docs/traces.md explains each to users. Every row has the run, the
+phase and its time; the order of rows has no meaning. Keys: an event is (run, publisher, sequence), a
+subscription (run, client, subscription), a version of it (run, client, subscription, version). In JSON
+timestamps are ISO 8601 texts, and numbers that it lacks "Infinity", "-Infinity" and "NaN", which Spark,
+DuckDB, Polars and Python cast back."""
 
 from __future__ import annotations
 

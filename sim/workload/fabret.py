@@ -1,8 +1,6 @@
-"""The workload generator of Fabret et al. 2001, section 6.1, with all of its parameters.
-
-Values of a domain follow Zipf's law over their rank (exponent 0: uniform), separately for subscriptions and
-events. Ranks start at the lower bound, so equal domains correlate and shifted ones do not.
-"""
+"""The workload generator of Fabret et al. 2001, section 6.1, with all of its parameters. Values of a domain
+follow Zipf's law over their rank (exponent 0: uniform), separately for subscriptions and events. Ranks start
+at the lower bound, so equal domains correlate and shifted ones do not."""
 
 from __future__ import annotations
 

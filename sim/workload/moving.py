@@ -1,9 +1,6 @@
 """Workloads of values that move, after Jayaram et al. 2010: thresholds on prices (AT, section 5.5), and boxes
-around vehicles (HTM, section 5.4).
-
-Unlike the loads of `sim/scenario/loads.py`, one engine has all symbols in one event type, with skewed
-popularity and realistic prices, and all boxes without roads and operators.
-"""
+around vehicles (HTM, section 5.4). Unlike the loads of `sim/scenario/loads.py`, one engine has all symbols in
+one event type, with skewed popularity and realistic prices, and all boxes without roads and operators."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A workload: an event type, subscriptions, events, and updates of subscriptions.
-
-Everything is drawn by numpy from a seed, identically on every machine. The ids of all groups together are 0,
-1, 2, ..., in random order, and a group loads with one `add_many`.
-"""
+"""A workload: an event type, subscriptions, events, and updates of subscriptions. Everything is drawn by
+numpy from a seed, identically on every machine. The ids of all groups together are 0, 1, 2, ..., in random
+order, and a group loads with one `add_many`."""
 
 from __future__ import annotations
 

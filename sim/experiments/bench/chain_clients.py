@@ -1,8 +1,6 @@
-"""The clients of the chains of `covey bench chain`, each a process.
-
-Of the subscriber's intervals none covers another, so each update is a message on every link towards the
-publisher of `Spot`, and is acknowledged when it has taken effect at the publisher's broker.
-"""
+"""The clients of the chains of `covey bench chain`, each a process. Of the subscriber's intervals none covers
+another, so each update is a message on every link towards the publisher of `Spot`, and is acknowledged when
+it has taken effect at the publisher's broker."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """The bare relays of `covey bench chain`, by grpc.aio and by TCP: the cost of the transport, of Arrow and of
-the machine.
-
-A relay parses each batch, filters its events by price and forwards them, without Covey's protocol. Each
-batch, and each single event, is one message. By TCP that is its length in four bytes, big-endian, and its
-bytes, and the relays run on the event loop that brokers run on.
-"""
+the machine. A relay parses each batch, filters its events by price and forwards them, without Covey's
+protocol. Each batch, and each single event, is one message. By TCP that is its length in four bytes,
+big-endian, and its bytes, and the relays run on the event loop that brokers run on."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Random histories in which every fault may meet every other (`covey sim fuzz --faults all`).
-
-Each history draws the kind of its overlay where options do not set it. Faults come in any order, at a rate
-drawn per history, and lasting ones overlap. Now and then all of them end. Ten virtual seconds later the
-routing state must be that of an overlay built anew, and at rest every expected durable event must have
-arrived once, in its publisher's order and as published; only events of damaged records are excused.
-"""
+"""Random histories in which every fault may meet every other (`covey sim fuzz --faults all`). Each history
+draws the kind of its overlay where options do not set it. Faults come in any order, at a rate drawn per
+history, and lasting ones overlap. Now and then all of them end. Ten virtual seconds later the routing state
+must be that of an overlay built anew, and at rest every expected durable event must have arrived once, in its
+publisher's order and as published; only events of damaged records are excused."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The event types and filters of random histories, and the named operators that some filters call.
-
-A filter with calls has its condition in plain Python, which shares nothing with the operators; the checkers
-judge by it. Brokers lack some operators, and calls of others fail; operators of clients do not fail, since an
-event that no reader can decide is dropped.
-"""
+"""The event types and filters of random histories, and the named operators that some filters call. A filter
+with calls has its condition in plain Python, which shares nothing with the operators; the checkers judge by
+it. Brokers lack some operators, and calls of others fail; operators of clients do not fail, since an event
+that no reader can decide is dropped."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Random HTTP/2 frames of a hostile peer against one end of a connection with gRPC calls.
-
-The peer mostly keeps to the protocol, so that its breaches reach every state. The judge: nothing is raised,
-memory is bounded, output consists of whole frames, a breach ends with GOAWAY or RST_STREAM, and every call
-begins and ends once.
-"""
+"""Random HTTP/2 frames of a hostile peer against one end of a connection with gRPC calls. The peer mostly
+keeps to the protocol, so that its breaches reach every state. The judge: nothing is raised, memory is
+bounded, output consists of whole frames, a breach ends with GOAWAY or RST_STREAM, and every call begins and
+ends once."""
 
 from __future__ import annotations
 

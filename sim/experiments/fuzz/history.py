@@ -1,10 +1,8 @@
-"""Random histories of whole overlays in virtual time, each drawn from one seed and judged by the checkers.
-
-A history draws the tree of brokers, wires with delay, jitter and loss, limits of links, and the size of the
+"""Random histories of whole overlays in virtual time, each drawn from one seed and judged by the checkers. A
+history draws the tree of brokers, wires with delay, jitter and loss, limits of links, and the size of the
 parts in which brokers handle frames and end sessions. Now and then everything comes to rest: then no expected
 event may be missing, all control must have settled, and every link must carry the interest that the clients
-imply.
-"""
+imply."""
 
 from __future__ import annotations
 

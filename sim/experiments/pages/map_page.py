@@ -1,9 +1,7 @@
-"""`covey demo map`: the city with its page, without one, or for a picture of the page.
-
-A frame to the page is binary, little-endian: the numbers of vehicles and of boxes as uint32; x of all
-vehicles, y of all, and x0, x1, y0, y1 of each box as uint16 in 1/64; a byte per vehicle that is 1 where a box
-has it. Everything else is JSON.
-"""
+"""`covey demo map`: the city with its page, without one, or for a picture of the page. A frame to the page is
+binary, little-endian: the numbers of vehicles and of boxes as uint32; x of all vehicles, y of all, and x0,
+x1, y0, y1 of each box as uint16 in 1/64; a byte per vehicle that is 1 where a box has it. Everything else is
+JSON."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""`covey demo traders`: the replay of `covey demo` as a page, with a threshold to drag.
-
-The page gets the quotes, changes and deliveries as they happen; its own threshold is a subscription through
-the gateway, with a history for the same oracle.
-"""
+"""`covey demo traders`: the replay of `covey demo` as a page, with a threshold to drag. The page gets the
+quotes, changes and deliveries as they happen; its own threshold is a subscription through the gateway, with a
+history for the same oracle."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The papers whose figures can be measured again on this machine.
-
-A paper is a module with `run(plan, progress) -> PaperReport` and a row in `PAPERS`. Invariant: every number
-and every verdict in a report comes from the run that produced it; a figure that could not be measured has no
-rows and a verdict with the reason.
+"""The papers whose figures can be measured again on this machine. A paper is a module with `run(plan,
+progress) -> PaperReport` and a row in `PAPERS`. Invariant: every number and every verdict in a report comes
+from the run that produced it; a figure that could not be measured has no rows and a verdict with the reason.
 """
 
 from __future__ import annotations

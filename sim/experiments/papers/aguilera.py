@@ -1,10 +1,8 @@
-"""Aguilera et al. 1999: matching by a search tree takes sublinear time and linear space.
-
-The paper proves, for conjunctions of equality tests, that a random event costs at most N to a power below
-one. Its model can be computed exactly: if subscriptions test `tests` random ones of `attributes` attributes
-of `values` values each, the tree has a node at some depth for every pattern of values and stars that a
-subscription has, and an event visits those that agree with it (`visited`, `nodes`).
-"""
+"""Aguilera et al. 1999: matching by a search tree takes sublinear time and linear space. The paper proves,
+for conjunctions of equality tests, that a random event costs at most N to a power below one. Its model can be
+computed exactly: if subscriptions test `tests` random ones of `attributes` attributes of `values` values
+each, the tree has a node at some depth for every pattern of values and stars that a subscription has, and an
+event visits those that agree with it (`visited`, `nodes`)."""
 
 from __future__ import annotations
 

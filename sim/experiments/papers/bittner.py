@@ -1,10 +1,8 @@
 """Bittner and Hinze 2005: memory per subscription of filters as trees and in disjunctive normal form.
-
 Canonical engines store the S_s conjunctions of a filter's disjunctive normal form; the non-canonical one
 stores its tree. The paper derives bytes per subscription (equations 2, 4 and 5) and the S_s from which the
 tree is smaller (12, 14), and measures both. Here memory is the engines' own accounting (`memory_bytes`), and
-times are those of `covey bench match`. Figs. 4 to 6 and Table 2 are in `bittner_theory.py`.
-"""
+times are those of `covey bench match`. Figs. 4 to 6 and Table 2 are in `bittner_theory.py`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Bittner and Hinze 2005, sections 4 and 5: their equations, beside the engines' own accounting.
-
-A *turning point* is the S_s from which the tree takes less than the normal form. Figs. 4 to 6 draw it over
-|p| by the inequalities 11 to 14; Table 2 lists the data structures. Here filters of these shapes are loaded,
-and the bytes of the same tables are counted (`tables`), so nothing depends on the machine.
-"""
+"""Bittner and Hinze 2005, sections 4 and 5: their equations, beside the engines' own accounting. A *turning
+point* is the S_s from which the tree takes less than the normal form. Figs. 4 to 6 draw it over |p| by the
+inequalities 11 to 14; Table 2 lists the data structures. Here filters of these shapes are loaded, and the
+bytes of the same tables are counted (`tables`), so nothing depends on the machine."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """Jayaram, Jayalath and Eugster 2010: parametric subscriptions against re-subscription (Table 1, Figs. 8 a-l
-and 9).
-
-As an experiment with stated assumptions: A, the costs of changes and events at a broker (`jayaram_costs.py`);
-B, the throughput that follows (`jayaram_prediction.py`); C, overlays in virtual time at these costs, and D,
-the same with one assumption changed (`jayaram_cases.py`, `jayaram_runs.py`). Runs use the checked-in costs,
-so they are reproducible; metrics come from traces.
-"""
+and 9). As an experiment with stated assumptions: A, the costs of changes and events at a broker
+(`jayaram_costs.py`); B, the throughput that follows (`jayaram_prediction.py`); C, overlays in virtual time at
+these costs, and D, the same with one assumption changed (`jayaram_cases.py`, `jayaram_runs.py`). Runs use the
+checked-in costs, so they are reproducible; metrics come from traces."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """The calibrations of the evaluation: the checked-in costs, and those derived for assumptions.
-
 `jayaram_costs.json` is the result of `measure_costs` at its full size, checked in so that runs are the same
 on every machine, byte for byte. *filters-3000* has the costs at 3,000 filters, charged to brokers with as
-many as a case has subscribers, since that many take too long to simulate.
-"""
+many as a case has subscribers, since that many take too long to simulate."""
 
 from __future__ import annotations
 

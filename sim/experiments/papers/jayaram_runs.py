@@ -1,9 +1,7 @@
-"""The runs of C and D: pilots, then all points of a grid, in a folder that keeps their traces and results.
-
-An interrupted evaluation resumes: runs by their manifests (`runs/run_all.py`), metrics by `results.json`, in
-a folder named after the digest of the measured code (`provenance.py`), so that no results of other code are
-used. The points of one seed precede those of the next, so that partial results are complete over cases.
-"""
+"""The runs of C and D: pilots, then all points of a grid, in a folder that keeps their traces and results. An
+interrupted evaluation resumes: runs by their manifests (`runs/run_all.py`), metrics by `results.json`, in a
+folder named after the digest of the measured code (`provenance.py`), so that no results of other code are
+used. The points of one seed precede those of the next, so that partial results are complete over cases."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Liu, Parthasarathy, Ranganathan and Yang 2007: predicates evaluated per event, by strategy.
-
-The workload is Table 1's (`sim/workload/overlapping.py`), the strategies are those of engines and brokers
+"""Liu, Parthasarathy, Ranganathan and Yang 2007: predicates evaluated per event, by strategy. The workload is
+Table 1's (`sim/workload/overlapping.py`), the strategies are those of engines and brokers
 (`matcher/evaluation/`), and every decision is compared with the truth of the predicates. `bound` is the least
-that any algorithm has to evaluate, even one that guesses all answers (`liu_bound.py`).
-"""
+that any algorithm has to evaluate, even one that guesses all answers (`liu_bound.py`)."""
 
 from __future__ import annotations
 

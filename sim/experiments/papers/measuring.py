@@ -1,9 +1,7 @@
-"""Measurements shared by the matching papers, and exponents of growth.
-
-Every figure is measured over workloads of several seeds, and an interval is over these: two engines, or two
-sizes, are compared seed by seed. Times are CPU time of one thread, to exclude other load. Measurements are
-those of `covey bench match`, which compares the engines' answers before and after.
-"""
+"""Measurements shared by the matching papers, and exponents of growth. Every figure is measured over
+workloads of several seeds, and an interval is over these: two engines, or two sizes, are compared seed by
+seed. Times are CPU time of one thread, to exclude other load. Measurements are those of `covey bench match`,
+which compares the engines' answers before and after."""
 
 from __future__ import annotations
 

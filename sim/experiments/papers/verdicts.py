@@ -1,10 +1,8 @@
-"""Verdicts: a pure function of a paper's claim and the measured intervals, for all papers.
-
-An *effect* is a ratio with its interval (`estimates.Estimate`), turned so that above one is as claimed. It is
-judged at every point of the curve that the paper draws, never at the best one alone. A point is *ahead* if
-its interval begins above `NONE`, *behind* if it ends below 1 / `NONE`, *excluded* if neither and it ends
-before the claim, else *open*: an effect of fewer than `LEAST_RUNS` runs is always open.
-"""
+"""Verdicts: a pure function of a paper's claim and the measured intervals, for all papers. An *effect* is a
+ratio with its interval (`estimates.Estimate`), turned so that above one is as claimed. It is judged at every
+point of the curve that the paper draws, never at the best one alone. A point is *ahead* if its interval
+begins above `NONE`, *behind* if it ends below 1 / `NONE`, *excluded* if neither and it ends before the claim,
+else *open*: an effect of fewer than `LEAST_RUNS` runs is always open."""
 
 from __future__ import annotations
 

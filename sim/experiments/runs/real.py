@@ -1,9 +1,7 @@
-"""Runs a scenario over real brokers and clients, with the schedule, judge and trace of the simulator.
-
-Brokers are processes on this machine, with the scenario's delays on their links (`local_overlay.py`). All
-clients run in this process, so that their histories have one order and one clock; the measurement therefore
-covers the overlay and this process together. Sessions call the observers as simulated clients do.
-"""
+"""Runs a scenario over real brokers and clients, with the schedule, judge and trace of the simulator. Brokers
+are processes on this machine, with the scenario's delays on their links (`local_overlay.py`). All clients run
+in this process, so that their histories have one order and one clock; the measurement therefore covers the
+overlay and this process together. Sessions call the observers as simulated clients do."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Many planned runs in one folder, in processes of this machine or as tasks of Spark.
-
-Each run has a folder of its name, its trace. A run is not repeated if its manifest is complete, simulated,
-and of the same scenario, choices, contents of the files that it names, and version of Covey; so interrupted
-work resumes.
-"""
+"""Many planned runs in one folder, in processes of this machine or as tasks of Spark. Each run has a folder
+of its name, its trace. A run is not repeated if its manifest is complete, simulated, and of the same
+scenario, choices, contents of the files that it names, and version of Covey; so interrupted work resumes."""
 
 from __future__ import annotations
 
