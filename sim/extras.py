@@ -20,7 +20,6 @@ EXTRAS = {
     "pandas": "pandas",
     "pyspark": "pyspark",
 }
-"""Module to package."""
 GATEWAY = ("orjson", "starlette", "uvicorn", "websockets")
 MQTT = ("aiomqtt", "paho")
 """Modules of the package aiomqtt, and of the package that it wraps."""
@@ -67,7 +66,6 @@ def _check_version(what: str, module: str) -> None:
 
 
 def java() -> str | None:
-    """The path of the java that Spark runs."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 

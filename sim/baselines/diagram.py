@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """Filters of one region, represented by the first, and the adjacent places."""
-
     __slots__ = ("above", "below", "members", "prepared", "region")
 
     def __init__(self, region: Region) -> None:
@@ -107,7 +105,6 @@ class Diagram(Poset):
     # --- searching ------------------------------------------------------------------------------------------
 
     def _next_above(self, region: Region, exclude: Place | None) -> list[Place]:
-        """The lowest places, other than `exclude`, that cover a region."""
         seen: dict[Place, bool] = {}
 
         def over(place: Place) -> bool:
@@ -220,7 +217,6 @@ class Diagram(Poset):
     # --- reading --------------------------------------------------------------------------------------------
 
     def tops(self) -> Iterator[Place]:
-        """The places that no other covers, in order of their entry."""
         return iter(self._tops)
 
     def roots(self) -> Iterator[Interest]:

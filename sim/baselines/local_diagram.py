@@ -113,7 +113,6 @@ class LocalDiagram(Diagram):
                     pending.append(lower)
 
     def _absorb_equals(self, place: Place) -> None:
-        """Take the members and neighbours of adjacent places of the same region."""
         equal = [over for over in place.above if holds_region(place.region, over.region)]
         equal += [under for under in place.below if holds_region(under.region, place.region)]
         for other in dict.fromkeys(equal):

@@ -152,7 +152,6 @@ class PosetMatching:
 
 
 def _in_a_top(poset: Diagram, events: EventPoints) -> bool:
-    """Whether the only event of `events` is in the region of a top."""
     alone = events.alone
     for place in poset.tops():
         prepared = place.prepared

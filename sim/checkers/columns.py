@@ -48,7 +48,6 @@ class Columns:
         self.filter = filter
         self.matches = condition or filter.matches
         self.members: list[Any] = []
-        """None in a free row."""
         self.ready: Bools = np.zeros(16, np.bool_)
         """Whether the member of a row takes part in `matching`."""
         self._values: dict[str, npt.NDArray[Any]] = {}

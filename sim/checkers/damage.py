@@ -40,7 +40,6 @@ class Damage(Observer):
         self._brokers: dict[str, set[str]] = {}
         """By client, every broker at which it has been: its stored events follow its session."""
         self.events = 0
-        """Events of records in which a bit has flipped."""
 
     def damaged(self, broker: str, type_name: str, events: StoredEvents) -> None:
         clients = [receiver for receiver in events.receivers if receiver.startswith("client/")]

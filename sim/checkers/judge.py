@@ -79,7 +79,6 @@ class JudgedSubscription:
         self.durable = False
         """Whether a crash loses none of its events."""
         self.pending: dict[EventId, Event] = {}
-        """Expected events that have not been delivered."""
         self.crossed: set[EventId] = set()
         """Pending events that crossed a change; only where a change may lose events."""
         self.seen: set[EventId] | None = None
@@ -133,18 +132,15 @@ class Judge(Observer):
         self.observers = Observers(observers)
         self.delivered_events = 0
         self.spurious_events = 0
-        """Events that a client's own evaluation discarded."""
         self.expected_events = 0
         """Expected deliveries; at rest the sum of the fulfilled, excused and missed ones."""
         self.fulfilled_events = 0
         self.excused_events = 0
-        """No longer expected after a change, a departure or a crash."""
         self.missed_events = 0
         self.lost_events = 0
         """Missed events that crossed a change where a change may lose events: no violations."""
         self.expired_subscriptions = 0
         self.unjudged_events = 0
-        """Events published while nothing was expected."""
         self._findings = findings
         self._now = now
         self._lossy = lossy
@@ -224,11 +220,9 @@ class Judge(Observer):
                 self._excuse(subscription, unmatched)
 
     def released(self, broker: str, neighbour: str) -> None:
-        """Links that move may lose events, as a crash may."""
         self.crashed(broker)
 
     def damaged(self, broker: str, event: EventId, clients: Iterable[str]) -> None:
-        """Damage to a disk of the broker may lose the event's record for these clients."""
         for client in clients:
             self._damaged.setdefault((client, event), {})[broker] = None
 
@@ -477,7 +471,6 @@ class Judge(Observer):
 
     @property
     def expecting(self) -> bool:
-        """Whether expected events have not been delivered yet."""
         return any(subscription.pending for subscription in self._all_subscriptions())
 
     # --- the end --------------------------------------------------------------------------------------------

@@ -63,7 +63,6 @@ class SubscriberHistory(Generic[Event, Values]):
     excused: list[tuple[int, int]] = field(default_factory=list)
     """Half-open ranges of positions whose events may be lost with a killed broker."""
     spurious: int = 0
-    """Events that the client's STRICTNESS check removed."""
 
     def __post_init__(self) -> None:
         self.changes = [ValueChange(self.start, settled=0)]

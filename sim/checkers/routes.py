@@ -132,7 +132,6 @@ def _interests(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[t
 
 
 def _side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:
-    """The brokers on a's side of the link between a and b."""
     neighbours: dict[str, list[str]] = {}
     for x, y in links:
         neighbours.setdefault(x, []).append(y)
@@ -229,7 +228,6 @@ def check_logs(simulation: Simulation, findings: Findings) -> None:
 
 
 def check_rebuilt(simulation: Simulation, findings: Findings) -> None:
-    """Report where the routing state differs from that of an overlay built anew."""
     fresh = simulation.rebuilt()
     while not fresh.clock.only_polls:
         fresh.clock.run(steps=100)

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from covey.sim.simulator.storage import StoredEvents
 
 EventId = tuple[str, int]
-"""Publisher and sequence number."""
 Key = tuple[str, object]
 """Event type and value of the key attribute."""
 
@@ -74,7 +73,6 @@ class _View:
     """By key, the newest event of a change, and `moves` at that moment."""
     moves: int = 0
     pending: bool = True
-    """Whether the newest update is not complete."""
     lost: bool = False
     """Whether events may have been dropped since the newest update."""
     places: set[tuple[str, str]] = field(default_factory=set)
@@ -97,7 +95,6 @@ class Views(Observer):
         """By broker and client, the epoch of each type that the client advertises there."""
         self._stale: dict[tuple[str, str], set[str]] = {}
         self._settled: dict[str, int] = {}
-        """By client, the newest epoch that has settled."""
         self._of_key: dict[Key, list[_Event]] = {}
         self._disturbed = False
         """Whether a broker has crashed or a link moved since all was at rest."""
@@ -196,7 +193,6 @@ class Views(Observer):
         self._unsure.update(key for key, where in self._withdrawn.items() if where == broker)
 
     def damaged(self, events: StoredEvents) -> None:
-        """A bit of a record of these events has flipped, at any broker."""
         for sequence in events.sequences:
             event = self._events.get((events.publisher, sequence))
             if event is not None:

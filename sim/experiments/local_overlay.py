@@ -75,7 +75,6 @@ async def is_ready(address: str, tls: Tls | None = None) -> bool:
 
 
 def chain(length: int) -> tuple[tuple[str, str], ...]:
-    """The links of b1 - b2 - ... in a row."""
     return tuple((f"b{i}", f"b{i + 1}") for i in range(1, length))
 
 
@@ -147,7 +146,6 @@ class LocalOverlay:
         await process.wait()
 
     async def exit_status(self, broker: str) -> int:
-        """Wait until the process of a broker has ended."""
         return await self._processes[broker].wait()
 
     async def start(self, broker: str) -> None:
@@ -156,7 +154,6 @@ class LocalOverlay:
         await self._until_linked(broker)
 
     async def stop(self) -> None:
-        """Drain every broker, and kill those that have not ended in time."""
         running = [process for process in self._processes.values() if process.returncode is None]
         for process in running:
             process.terminate()
@@ -227,7 +224,6 @@ class LocalOverlay:
         return [b if a == broker else a for a, b in self._links if broker in (a, b)]
 
     def log(self, broker: str, lines: int = 20) -> str:
-        """The last `lines` of a broker's output."""
         return "\n".join((self._folder / f"{broker}.log").read_text(errors="replace").splitlines()[-lines:])
 
 
@@ -303,8 +299,6 @@ async def ended(connections: set[asyncio.Task[None]]) -> None:
 
 
 class DelayProxy(Proxy):
-    """Passes connections on `delay_s` later each way."""
-
     def __init__(self, target: str, delay_s: float) -> None:
         super().__init__(target)
         self._delay_s = delay_s

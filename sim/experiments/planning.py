@@ -108,7 +108,6 @@ def _instead(name: str, value: object) -> str:
 
 
 def _determined(overlay: Overlay) -> dict[str, Any]:
-    """The fields of a scenario that the overlay and this machine determine."""
     return {
         "brokers": len(overlay.brokers),
         "topology": "",
@@ -219,8 +218,6 @@ class _Tally(Observer):
 
 
 class _MachineCosts(Observer):
-    """The measured time of the core, and the constant for each received and sent message."""
-
     measures = True
 
     def __init__(self, message_ns: int) -> None:

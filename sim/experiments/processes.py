@@ -30,8 +30,6 @@ _STOPPED_S = 20.0
 
 
 class _Process(ProcessPoolExecutor):
-    """A pool of one process, which is spawned."""
-
     def __init__(self) -> None:
         super().__init__(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
@@ -182,7 +180,6 @@ class Worker:
 def serve(
     roles: Mapping[str, Callable[..., Role]], run: Callable[[Coroutine[Any, Any, None]], Any] = asyncio.run
 ) -> None:
-    """The process of a `Worker`, until its input ends."""
     run(_serve(roles[sys.argv[1]](**json.loads(sys.argv[2]))))
 
 
@@ -283,7 +280,6 @@ def peak_resident_bytes(process_id: int) -> int:
 
 
 def descriptors(process_id: int) -> int:
-    """Open file descriptors of a process."""
     return len(os.listdir(_folder(process_id) / "fd"))
 
 

@@ -97,7 +97,6 @@ def parameters(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _named_choices(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """By dimension, for dimensions in which all runs have a name and some differ."""
     names = [
         {dimension: choice["name"] for dimension, choice in summary.get("choices", {}).items()}
         for summary in summaries

@@ -34,7 +34,6 @@ WHAT = "what"
 NUMBER = "number"
 
 BROKERS = "broker/"
-"""Prefix of the interfaces of brokers."""
 
 EVENT = (RUN, PUBLISHER, SEQUENCE)
 SUBSCRIBED = (RUN, CLIENT, SUBSCRIPTION)
@@ -57,7 +56,6 @@ TIMES = "times"
 
 # --- phases -------------------------------------------------------------------------------------------------
 SETUP = ("advertising", "subscribing", "warming up")
-"""The phases before the measurement."""
 RUNNING, RESTING = "running", "resting"
 
 

@@ -140,7 +140,6 @@ _PLAIN: dict[Operator, Callable[[Column, Column], Column]] = {
 VARIABLE_LIMIT = 64
 """A filter with more operands is not compiled."""
 FILTER_LIMIT = 500
-"""The most filters that are compiled for one query."""
 
 _JSON = "map<string,string>"
 _TEXT: dict[Operator, Callable[[Column, Column], Column]] = {
@@ -299,7 +298,6 @@ class KnownFilters:
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """All filters, as columns where possible."""
         compiled = FilterColumns(self.filters)
         rest = {number: each for number, each in self.filters.items() if number not in compiled.filters}
         return [compiled, FilterRows(rest)] if rest else [compiled]
@@ -319,7 +317,6 @@ def known_filters(traces: Traces, versions: DataFrame) -> KnownFilters:
 
 
 def number_filters(traces: Traces, texts: Iterable[tuple[str, str, str]]) -> KnownFilters:
-    """`texts` are (run, event type, text)."""
     known = KnownFilters()
     numbers: dict[_Key, int] = {}
     for run, type_name, text in texts:

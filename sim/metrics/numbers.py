@@ -190,7 +190,6 @@ def distribution(durations: DataFrame, column: str, prefix: str, exact: bool) ->
 
 
 def total(numbers: Mapping[str, int], prefix: str) -> int:
-    """The sum of durations, from the numbers of `distribution`."""
     return (numbers[f"{prefix}_high"] << _LOW_BITS) + numbers[f"{prefix}_low"]
 
 

@@ -263,7 +263,6 @@ def _apart(first: Group, second: Group, metric: str) -> bool:
 
 
 def _trends(groups: Sequence[Group], over: str) -> list[str]:
-    """How the only series changes from one end of the axis to the other."""
     ordered = sorted(groups, key=lambda group: float(group.parameters[over]))
     first, last = ordered[0], ordered[-1]
     sentences = []
@@ -298,11 +297,9 @@ _COLUMNS = (
     ("control per change", "control_per_change"),
     ("busiest broker", "busiest_share"),
 )
-"""Column titles, and the name of each metric in `flat`."""
 
 
 def run_rows(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows, one per run."""
     values = parameters(summaries)
     seeds = "seed" in varied(summaries)
     fields = [*(values[0] if values else ()), *(["seed"] if seeds else [])]
@@ -317,7 +314,6 @@ def run_rows(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
 
 
 def group_rows(groups: Sequence[Group]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows, one per group, with means."""
     fields = list(groups[0].parameters) if groups else []
     rows = [
         [
@@ -384,7 +380,6 @@ def _notes(summaries: Sequence[Mapping[str, Any]], broken: Mapping[str, str]) ->
 
 
 def _choices(summaries: Sequence[Mapping[str, Any]], dimensions: Sequence[str]) -> list[str]:
-    """A sentence per dimension on the fields that its named choices set."""
     sentences = []
     for dimension in dimensions:
         fields: dict[str, Mapping[str, Any]] = {}

@@ -262,7 +262,6 @@ def sized(session: SparkSession, traces: Traces) -> Iterator[None]:
 
 _CONNECT_S = 5.0
 _CONNECT_PORT = 15_002
-"""The default port of Spark Connect."""
 _REMOTE = "sc://HOST:PORT"
 _FORM = re.compile(r"local(\[([1-9]\d*|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|[a-z0-9]+://.+")
 _RUN_S = 20.0
@@ -273,7 +272,6 @@ class SparkError(CoveyError, ValueError):
 
 
 def check_form(master: str) -> None:
-    """Raise `SparkError` unless `master` has the form of a master."""
     if not _FORM.fullmatch(master):
         raise SparkError(f"master is {master!r}: expected local[CORES], spark://HOST:PORT, yarn or {_REMOTE}")
 

@@ -179,8 +179,6 @@ def shown(progress: Progress, step: str) -> Callable[[Tasks], None]:
 
 
 class _Jobs:
-    """The jobs of a group. Ended jobs are not queried again."""
-
     def __init__(self, context: SparkContext, group: str) -> None:
         self._tracker = context.statusTracker()
         self._group = group

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from covey.sim.trace.manifest import Manifest
 
 _GLOB = re.compile(r"[\\{}\[\]*?]")
-"""Glob characters in Spark's paths."""
 _TYPES = {pa.int64(): "bigint", pa.bool_(): "boolean", pa.string(): "string"}
 
 
@@ -123,7 +122,6 @@ def read_or_write(
 
 
 def write_summaries(session: SparkSession, out: str, summaries: Sequence[Mapping[str, Any]]) -> None:
-    """Write the tables `runs`, `brokers` and `control` from the results of `summarise`."""
     brokers = [
         {c.RUN: summary["run"], c.BROKER: name} | load
         for summary in summaries
@@ -216,7 +214,6 @@ def _numbers(
     out: str | None,
     progress: Progress,
 ) -> dict[str, list[Any]]:
-    """The rows (metric, key, value) of each run."""
     tables = {name: read_table(session, traces, name) for name in TABLES}
     tables["versions"] = filters.numbered(session, tables["versions"])
     deliveries, events = tables["deliveries"], tables["events"]
@@ -273,7 +270,6 @@ def _tallies(tables: Mapping[str, DataFrame]) -> list[DataFrame]:
 
 
 def _count(table: DataFrame, metric: str, number: Column | None = None) -> DataFrame:
-    """A number per run, by default that of its rows."""
     number = f.count(f.lit(1)) if number is None else number
     return named(table.groupBy(c.RUN).agg(number.alias(c.VALUE)), {metric: (None, c.VALUE)})
 

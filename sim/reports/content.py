@@ -26,8 +26,6 @@ Mark = tuple[float, float, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Points per series, in any order, joined by lines."""
-
     x_label: str
     y_label: str
     series: Mapping[str, Sequence[Point]]
@@ -40,11 +38,9 @@ class Curves:
 
     @property
     def styled(self) -> list[str]:
-        """The names that have a style in this figure."""
         return list(self.series)
 
     def marks(self, name: str) -> list[Mark]:
-        """The points of a series by x, without those that have no place on a logarithmic axis."""
         points = [point if len(point) == 4 else (*point, None, None) for point in self.series[name]]
         return sorted(
             (x, y, _reach(low, y, self.log_y), high)
@@ -137,7 +133,6 @@ def coinciding(plot: Plot) -> list[tuple[str, str]]:
 
 
 def widths(plot: Curves) -> dict[str, float]:
-    """Of two series that coincide, the one drawn first is wider."""
     width = dict.fromkeys(plot.series, 2.0)
     for first, second in reversed(coinciding(plot)):
         width[first] = max(width[first], width[second] + 3.0)
@@ -197,7 +192,6 @@ def command_line() -> str:
 
 
 def now() -> str:
-    """In UTC, to the minute."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -144,7 +144,6 @@ def _figure(figure: Figure, place: str, name: str) -> str:
 
 
 def _hidden(plot: Plot) -> str:
-    """A sentence on the series that hide each other."""
     if isinstance(plot, Bars):
         return ""
     groups: list[list[str]] = []

@@ -24,8 +24,6 @@ class LoadError(CoveyError, ValueError):
 
 @dataclass(slots=True)
 class SubscriberState:
-    """The one subscription of a subscriber; `broker` is where it belongs now."""
-
     filter: Filter
     values: dict[str, Any]
     broker: str
@@ -125,7 +123,6 @@ class MarketLoad(TradingLoad):
 _AROUND = 60.0
 """Half the edge of a vehicle's box; the city is 1000 x 1000."""
 _STEP = 15.0
-"""The longest step of a vehicle."""
 
 
 class HighwayLoad(Load):

@@ -80,7 +80,6 @@ class DetectorLoad(Load):
         return EventBatch.from_pylist(self.SPEED, rows)
 
     def _at(self, number: int) -> tuple[float, float, str]:
-        """A vehicle's place, and the nearer end of its road."""
         here, there, share = self._positions[number]
         (x, y), (u, v) = self._places[here], self._places[there]
         return x + share * (u - x), y + share * (v - y), here if share < 0.5 else there

@@ -125,7 +125,6 @@ class Scenario:
 
     @property
     def lossy(self) -> bool:
-        """Whether a change may lose events."""
         return self.routing == "static" and self.resubscribe == "unsubscribe-first"
 
     def having(self, **changes: Any) -> Scenario:
@@ -326,7 +325,6 @@ FREE = (
 
 
 def system_of(scenario: Mapping[str, Any]) -> str | None:
-    """The name of the system with the options of these fields; None if there is none."""
     parametric = scenario.get("routing") == "parametric"
     change = "parametric" if parametric else scenario.get("resubscribe")
     options = (scenario.get("engine"), scenario.get("poset"), change)

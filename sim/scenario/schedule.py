@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def create_topology(scenario: Scenario) -> Topology:
-    """The topology of the scenario's kind, or the load's own."""
     if scenario.load == "detectors" and not scenario.topology:
         return detector_topology(scenario.sensors, delay_ms=scenario.delay_ms)
     kind = scenario.topology or ("highway" if scenario.load == "highway" else "trading")
@@ -51,8 +50,6 @@ class PublishStep:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStep:
-    """A subscription takes new values; from then on it belongs at `broker`."""
-
     after_ns: int
     subscriber: int
     values: dict[str, Any]

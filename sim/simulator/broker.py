@@ -163,7 +163,6 @@ class SimulatedBroker:
         self.busy = False
         self.incarnation = 1
         self._charged_ns = 0
-        """The cost of all its messages, including the current one."""
         self._busy_until_ns = 0
         self._armed_ns: list[int | None] = [None, None]
         self._late = False
@@ -236,7 +235,6 @@ class SimulatedBroker:
         return port
 
     def moving_port(self, interface: str) -> BrokerPort:
-        """A port for one connection of a link that may move."""
         port = self.ports[interface] = BrokerPort(interface, self)
         return port
 
@@ -355,7 +353,6 @@ class SimulatedBroker:
                 self._leave(port, generation, left, spent_ns)
 
     def _leave(self, port: BrokerPort, generation: int, frames: Sequence[Packet], delay_ns: int) -> None:
-        """Delay frames of a port, and those behind them."""
         self._unread[port] = [(port, generation, frame) for frame in frames]
         self._clock.after(delay_ns, self._read, self.incarnation, port)
 
@@ -423,7 +420,6 @@ class SimulatedBroker:
             port.pump()
 
     def _handle(self, port: BrokerPort, packet: Packet) -> Sequence[Packet]:
-        """Returns the frames that are left to the port's next turn."""
         endpoint, now_ns, interface = self.endpoint, self._clock.now_ns, port.interface
         if self._points is not None:
             self._points.received(self.name, packet)

@@ -52,7 +52,6 @@ class CancellingSession(ClientSession):
 
     @staticmethod
     def _shows(message: Deliver, new: int, old: int) -> bool:
-        """Whether an event came for the new subscription and not for the outdated one."""
         rows = np.repeat(np.arange(len(message.batch)), np.diff(message.offsets))
         return bool(len(np.setdiff1d(rows[message.ids == new], rows[message.ids == old])))
 

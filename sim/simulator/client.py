@@ -127,7 +127,6 @@ class SimulatedClient:
         self._filters: dict[int, Filter] = {}
 
     def rebind(self, broker: str, link: Link, publisher: str) -> None:
-        """Switch to another broker, over a new link and under a new identity as a publisher."""
         self.broker = broker
         self.session.publisher = publisher
         ticket = self.endpoint.ticket
@@ -187,14 +186,12 @@ class SimulatedClient:
         return subscription_id
 
     def _permitted(self, filter: Filter) -> Filter:
-        """The filter of the events that this client may get."""
         if self.policies is None:
             return filter
         return parse(f"({filter}) and ({self.policies[filter.event_type.name]})", filter.event_type)
 
     @property
     def rights(self) -> Rights | None:
-        """By its policies; None permits everything."""
         if self.policies is None:
             return None
         subscribe = [Permission(name, where) for name, where in self.policies.items()]

@@ -18,7 +18,6 @@ class Clock:
     def __init__(self) -> None:
         self.now_ns = 0
         self.steps = 0
-        """The number of actions that have run."""
         self._heap: list[tuple[int, int, bool, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._polls = 0

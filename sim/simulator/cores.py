@@ -84,7 +84,6 @@ class ObservedCore:
                 self._points.sending(self._name, actions)
 
     def take_cost(self) -> int:
-        """The cost of all calls since the last `take_cost`."""
         cost_ns, self._cost_ns = self._cost_ns, 0
         return cost_ns
 
@@ -231,7 +230,6 @@ class ServedCore(ObservedCore):
         return sum(server.charged_ns - max(server.until_ns - now_ns, 0) for server in self._servers)
 
     def stop(self) -> None:
-        """The broker has crashed: waiting messages are not handled."""
         self._stopped = True
 
     def pause(self, pause_ns: int) -> None:
@@ -329,7 +327,6 @@ class ServedCore(ObservedCore):
         return self._altered((waiting.message,), source, now_ns)
 
     def _flush(self, source: Interface, now_ns: int) -> list[Action]:
-        """Handle the waiting messages of an interface, in the order of arrival."""
         found: list[_Waiting] = []
         for server in self._servers:
             if server.current is not None and server.current.source == source:

@@ -63,8 +63,6 @@ class Free:
 
 
 class Measured:
-    """The measured processor time, times `scale`."""
-
     measures = True
 
     def __init__(self, scale: float = 1.0) -> None:
@@ -128,7 +126,6 @@ class Calibrated:
 
 
 def constant(ns: float) -> Points:
-    """A cost that does not depend on the number of filters."""
     return [(1, ns)]
 
 
@@ -156,7 +153,6 @@ class _Curve:
 
 FORMAT = "covey-costs-1"
 CostTable = Mapping[str, Mapping[str, Mapping[str, Points]]]
-"""Curves by system, shape and operation."""
 _NEEDED = ("publish", "subscribe")
 
 

@@ -153,7 +153,6 @@ class SimulatedFiles:
 
     @property
     def flips(self) -> list[tuple[str, int, int]]:
-        """File, position and bit of each flip that can be read."""
         return [(name, *flip) for name, file in self._files.items() for flip in file.current.flips.items()]
 
     def flip(self, name: str, position: int) -> bool:

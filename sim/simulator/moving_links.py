@@ -32,7 +32,6 @@ class MovingLinks:
         self._random = rng
         self._options = options
         self.wires: dict[str, Wire] = {}
-        """The wire of each broker's upward link."""
         self._apart: set[frozenset[str]] = set()
         self.delays_ns: dict[frozenset[str], int] = {}
         """By pair of brokers, where it is not the delay of the options."""

@@ -85,7 +85,6 @@ class Simulation:
         self._broker_options = broker_options(engine, poset)
         self.brokers: dict[str, SimulatedBroker] = {}
         self.clients: dict[str, SimulatedClient] = {}
-        """The clients that have not left."""
         self.links: list[tuple[str, str]] = []
         self.observers = Observers(observers)
         self.crash_points = CrashPoints(lambda name: self.clock.after(0, self._stopped, name))
@@ -95,7 +94,6 @@ class Simulation:
         """Called with a broker, a type, and events that damage to the broker's disk may have lost."""
         self._connected: dict[str, SimulatedClient] = {}
         self._abandoned: set[str] = set()
-        """Dead brokers without clients, until they start again."""
         self._incarnations: dict[str, int] = {}
         self._wires: dict[tuple[str, str], Wire] = {}
         self._random = random.Random(f"wires {seed}")
@@ -113,7 +111,6 @@ class Simulation:
         self._rule: UplinkRule | None = None
         self._file_links: tuple[tuple[str, str], ...] = ()
         self._departed: set[str] = set()
-        """The brokers that have left, or are about to."""
         self.moving: MovingLinks | None = None
         self._replay_events = replay_events
         self.damping = damping
@@ -124,7 +121,6 @@ class Simulation:
     # --- shape ----------------------------------------------------------------------------------------------
 
     def build(self, topology: Topology, event_types: Iterable[EventType] = ()) -> None:
-        """Add the brokers and links of a topology, with its delays."""
         self._topology = topology
         types = tuple(event_types)
         neighbours: dict[str, list[str]] = {broker: [] for broker in topology.brokers}
@@ -414,13 +410,11 @@ class Simulation:
                 self._insist(client, wire)
 
     def partition(self, a: str, b: str, down_ns: int) -> None:
-        """The link between two brokers breaks for a time."""
         if not self._wires[a, b].blocked:
             self.block(a, b)
             self.clock.after(down_ns, self.unblock, a, b)
 
     def block(self, a: str, b: str) -> None:
-        """The link between two brokers breaks until `unblock`."""
         wire = self._wires[a, b]
         if not wire.blocked:
             wire.cut()
@@ -431,7 +425,6 @@ class Simulation:
         self._redial(a, b)
 
     def connections(self) -> list[Wire]:
-        """All open connections, of links and of clients."""
         links = self._wires if self.moving is None else self.moving.wires
         clients = [client.port.wire for client in self._connected.values()]
         return [wire for wire in (*links.values(), *clients) if wire is not None and wire.up]
@@ -475,7 +468,6 @@ class Simulation:
             self.clock.after(down_ns, self.restart, name)
 
     def _stopped(self, name: str, error: BaseException | None = None) -> None:
-        """A broker has met a crash point, or its disk has failed."""
         self.crash(name, 0, power=False)
         self.on_stop(name, error)
 

@@ -22,8 +22,6 @@ _SEGMENT_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
-    """The events of a record, and the interfaces that they are for."""
-
     publisher: str
     sequences: tuple[int, ...]
     receivers: tuple[Interface, ...]
@@ -111,12 +109,9 @@ class SimulatedStorage:
         """By type, the synced end of the log when the last life ended."""
         self._flipped: dict[str, None] = {}
         self.reported = 0
-        """Records that the broker has reported as damaged."""
         self.open: ObservedStorage | None = None
-        """The storage of the present life."""
 
     def start(self) -> ObservedStorage:
-        """Begin a new life."""
         self._state.open()
         storage = self.open = ObservedStorage(
             self._types,
@@ -160,7 +155,6 @@ class SimulatedStorage:
         self._state.lose_power()
 
     def fail_sync(self) -> None:
-        """The next sync of each log fails."""
         for files in self.files.values():
             files.failing_syncs = 1
 

@@ -41,8 +41,6 @@ class PortOwner(Protocol):
 
 
 class Port(ABC):
-    """One end of a wire: its owner, and the owner's interface for it."""
-
     __slots__ = ("interface", "last_arrival_ns", "open", "owner", "wire")
 
     def __init__(self, interface: str, owner: PortOwner) -> None:
@@ -88,7 +86,6 @@ class Wire:
         listener.wire = dialer.wire = self
 
     def dial(self) -> None:
-        """Open a connection, in place of the current one: the dialer sends its hello."""
         self.cut()
         self.up = True
         self.transmit(self.dialer, self.dialer.hello())

@@ -82,14 +82,11 @@ def compose_file(topology: Topology, overlay: str, *, port: int = FIRST_PORT) ->
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes no anchors and aliases, for readability."""
-
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def _quoted(name: str) -> str:
-    """A name as YAML text, in quotes only if it needs them."""
     plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum() and name[0].isalpha()
     if plain and isinstance(yaml.safe_load(name), str):
         return name
@@ -97,7 +94,6 @@ def _quoted(name: str) -> str:
 
 
 _NAMES_UP_TO = 60
-"""The most brokers whose names are drawn."""
 
 
 def draw(topology: Topology, path: str | Path) -> None:

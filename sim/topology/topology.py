@@ -76,7 +76,6 @@ class Topology:
             raise TopologyError(f"topology {self.name}: the links {cycle} form a cycle; expected a tree")
 
     def graph(self) -> Any:
-        """A networkx graph, whose edges have a `delay_ms`."""
         graph = nx.Graph()
         graph.add_nodes_from(self.brokers)
         graph.add_edges_from((link.a, link.b, {"delay_ms": link.delay_ms}) for link in self.links)

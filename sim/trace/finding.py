@@ -39,7 +39,6 @@ class Traces:
         return sum(manifest.rows(table) for manifest in self.runs.values())
 
     def bytes(self, table: str) -> int:
-        """The compressed size of a table, of all runs."""
         parts = [part for manifest in self.runs.values() for part in manifest.tables.get(table, ())]
         return sum(part.bytes for part in parts)
 
@@ -103,7 +102,6 @@ def _is_run(folder: Folder) -> bool:
 
 
 def _read(run: Folder) -> tuple[Manifest, Folder]:
-    """The manifest of the attempt that counts, and its folder."""
     try:
         if (run / FILE).exists:
             manifest = _manifest(run / FILE)

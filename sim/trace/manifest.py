@@ -45,8 +45,6 @@ class ManifestError(CoveyError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A Parquet file, relative to the attempt's folder."""
-
     file: str
     rows: int
     bytes: int
@@ -196,7 +194,6 @@ class Attempt:
     # --- the end --------------------------------------------------------------------------------------------
 
     def complete(self) -> None:
-        """Make this attempt the run, unless another has completed before."""
         self._guarded(self._complete)
 
     def _complete(self) -> None:

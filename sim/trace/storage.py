@@ -37,7 +37,6 @@ _DETAIL = re.compile(r"Detail: \[errno \d+\] (.+)")
 
 
 def reason_of(error: Exception) -> str:
-    """One short line of an error of a file system."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     aws, detail = _AWS_ERROR.search(text), _DETAIL.search(text)
     if aws:

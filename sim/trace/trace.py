@@ -40,7 +40,6 @@ PENDING_ROWS = 200_000
 
 NULL = -1
 _SAME = ("run", "phase")
-"""The columns that are equal in all rows of a part."""
 
 
 class Words(dict[str, int]):
@@ -122,7 +121,6 @@ class PartWriter:
         return sum(map(len, self.tables.values()))
 
     def begin(self, phase: str) -> None:
-        """Later rows belong to another phase."""
         self.flush()
         self._phase = phase
 
@@ -181,7 +179,6 @@ class Trace(Observer):
 
     @property
     def rows(self) -> int:
-        """Written and pending rows of all tables."""
         return self._writer.rows + self._writer.pending
 
     def __enter__(self) -> Self:

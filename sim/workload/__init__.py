@@ -17,10 +17,8 @@ from covey.sim.workload.moving import (
 from covey.sim.workload.workload import SubscriptionGroup, Subscriptions, Workload
 
 WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, SYMBOLS, SYMBOLS_TAIL, VEHICLES, BOX)}
-"""The workloads that engines are compared over."""
 
 TEXT_TESTS: dict[str, Workload] = {w.name: w for w in (PREFIXES, MEMBERS)}
-"""Workloads with tests on strings and lists."""
 
 __all__ = [
     "TEXT_TESTS",

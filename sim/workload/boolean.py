@@ -87,7 +87,6 @@ def with_least(predicates: int, alternations: int, least: int) -> Shape:
 
 
 def _split(predicates: int, into: int) -> tuple[int, ...]:
-    """Lengths of `into` conjunctions with this number of predicates together."""
     length, longer = divmod(predicates, into)
     return (length + 1,) * longer + (length,) * (into - longer)
 

@@ -56,7 +56,6 @@ class Overlapping:
         )
 
     def _draw_predicates(self, draw: np.random.Generator) -> npt.NDArray[np.int64]:
-        """`longest` distinct predicates per subscription: repeated ones are drawn again."""
         weights: Floats
         if self.exponent is None:
             weights = draw.random(self.predicates)

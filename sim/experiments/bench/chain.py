@@ -35,9 +35,7 @@ from covey.sim.progress import Progress, silent
 
 COVEY = "covey"
 LENGTH = 3
-"""Brokers or relays in a row."""
 CARRIERS = ("grpc", "tcp")
-"""The transports of bare relays."""
 _CLIENTS, _RELAYS = "covey.sim.experiments.bench.chain_clients", "covey.sim.experiments.bench.relays"
 _LISTED = 10
 """More than a broker of the chain has clients."""
@@ -70,8 +68,6 @@ class ChainPlan:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The value of a figure in each round, in order."""
-
     rounds: tuple[float, ...]
 
     @property
@@ -111,8 +107,6 @@ def _rounded(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`process_ids` are the brokers or relays."""
-
     publisher: Worker
     subscriber: Worker
     first_address: str
@@ -136,7 +130,6 @@ class BrokerChain(Chain):
 
 @asynccontextmanager
 async def brokers(subscriptions: int) -> AsyncIterator[BrokerChain]:
-    """Covey's chain, with a crowd of `subscriptions` at each broker."""
     async with AsyncExitStack() as stack:
         overlay = await stack.enter_async_context(LocalOverlay(chain(LENGTH)))
         addresses = tuple(overlay.addresses[broker] for broker in overlay.brokers)
@@ -193,7 +186,6 @@ class _Measurement:
         self._chains = chains
         self._progress = progress
         self._sequence_rates: dict[str, float] = {}
-        """From the first round."""
 
     async def run(self) -> None:
         plan = self._plan
@@ -213,7 +205,6 @@ class _Measurement:
                     await self._rate(name, rate, share)
 
     async def _throughput(self, name: str, command: str, events: int, **arguments: int) -> float:
-        """Events per second from the first publish to the last arrival."""
         running = self._chains[name]
         self.published[name] += events
         await running.subscriber.send("receive", events=events)
@@ -293,7 +284,6 @@ class _Measurement:
                     values["idle_cpu_percent_with_clients"].append(await self._cpu_percent(process))
 
     async def _cpu_percent(self, process_id: int) -> float:
-        """The share of one core that a process uses."""
         await asyncio.sleep(1.0)
         used_ns = cpu_ns(process_id)
         await asyncio.sleep(self._plan.idle_s)

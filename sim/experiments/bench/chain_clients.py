@@ -33,7 +33,6 @@ _TURN_S = 0.001
 
 @lru_cache(maxsize=2)
 def ticks(count: int) -> pa.RecordBatch:
-    """Events with uniform symbols and prices, and the current time."""
     rng = np.random.default_rng(SEED)
     return pa.record_batch(
         [
@@ -104,8 +103,6 @@ class Publisher(Role):
 
 
 class Arrivals:
-    """Collects latencies until the expected number of events has arrived."""
-
     def __init__(self, expected: int) -> None:
         self._expected = expected
         self._received = 0
@@ -126,8 +123,6 @@ class Arrivals:
 
 
 class Sink(Role):
-    """The far end of a chain."""
-
     @abstractmethod
     async def arrived(self) -> pa.RecordBatch:
         """The next events."""
@@ -159,8 +154,6 @@ class Sink(Role):
 
 
 class AwaitedUpdates:
-    """The subscriptions, each with an interval that moves back and forth within its range."""
-
     def __init__(self, subscriptions: list[Subscription]) -> None:
         self._subscriptions = subscriptions
         self._moves = 0

@@ -79,7 +79,6 @@ class DriftResult:
 
 
 def measure_drift(plan: DriftPlan, progress: Progress) -> DriftResult:
-    """Replace one kind of subscriptions by another, and measure after each step."""
     before, after = DRIFTS[plan.drift]
     result = DriftResult(plan.drift, plan.subscriptions, {"dynamic": [], "no change": []})
     events = before.events(plan.events, seed=plan.seed)
@@ -127,7 +126,6 @@ def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: 
 
 
 def _settle(engine: Engine, events: EventBatch, plan: DriftPlan) -> None:
-    """Match the events until the engine has nothing left to move."""
     for _ in range(0, SETTLING * plan.subscriptions, len(events)):
         for batch in _batches(events, plan):
             engine.match(batch).ids()

@@ -43,7 +43,6 @@ PRODUCTS: dict[str, Callable[[Matches], object]] = {
     "counts": lambda matches: matches.counts,
     "interfaces": Matches.interfaces,
 }
-"""The measured products of `Matches`, by name."""
 INTERFACES = 16
 _SCAN = "scan"
 _CHUNK = 262_144
@@ -240,7 +239,6 @@ def _measure_matching(
 
 
 def _events_for(contender: _Contender, events: EventBatch, seconds: float) -> int:
-    """The number of events an engine matches in `seconds`, at least one."""
     count = 1
     while True:
         start = perf_counter()
@@ -277,7 +275,6 @@ def _set_ratios(results: list[MatchResult]) -> None:
 
 
 def _compare(contenders: list[_Contender], events: EventBatch) -> None:
-    """Compare every event's set of ids, by hashes to save memory."""
     expected: list[bytes] = []
     for contender in contenders:
         hashes = []

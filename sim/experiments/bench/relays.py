@@ -82,8 +82,6 @@ class GrpcSource(RelaySource):
 
 
 class GrpcRelay:
-    """Forwards to the relay or the sink at `next_address`."""
-
     def __init__(self, next_address: str) -> None:
         self._next_address = next_address
 

@@ -25,7 +25,6 @@ def percentile(values: Sequence[float], q: float) -> float | None:
 
 
 def totals(outcome: DemoOutcome) -> dict[str, int]:
-    """The oracle's counts over all traders."""
     return {name: sum(getattr(v, name) for v in outcome.verdicts.values()) for name in COUNTS}
 
 
@@ -130,7 +129,6 @@ def _remarks(outcomes: Sequence[DemoOutcome]) -> list[str]:
 
 
 def _guarantees(outcomes: Sequence[DemoOutcome]) -> list[str]:
-    """Whether parametric routing, if it was run, kept its guarantees."""
     if all(outcome.routing != "parametric" for outcome in outcomes):
         return []
     if failed(outcomes):
@@ -237,7 +235,6 @@ def page(outcomes: Sequence[DemoOutcome], parameters: Mapping[str, object]) -> R
 
 
 def conclusion(outcomes: Sequence[DemoOutcome]) -> list[str]:
-    """Whether the guarantees hold, and what each routing costs."""
     sentences = _guarantees(outcomes)
     for outcome in outcomes:
         counts, delay = totals(outcome), percentile(outcome.delays_ms, 50)

@@ -30,8 +30,6 @@ _LOG = logging.getLogger("covey.client")
 
 
 class Clients:
-    """Closes its clients at the end of the `async with` block."""
-
     def __init__(self) -> None:
         self._opened: list[Client] = []
 
@@ -119,7 +117,6 @@ STRATEGIES = (BUY_LOWER, MOVING_BAND, BUSY_DAYS)
 
 
 EXCHANGE = "b5"
-"""The publisher's broker."""
 
 BELL = EventType("Bell", {"quotes": "int64"})
 """Published last: a client that receives it has received all quotes before it."""
@@ -139,12 +136,9 @@ class Trader:
 
 @dataclass(slots=True)
 class Replay:
-    """The state of a run, for display."""
-
     routing: str
     total: int
     published: int = 0
-    """Number of quotes whose publication has begun."""
     start: float = field(default_factory=perf_counter)
     end: float | None = None
     traders: list[Trader] = field(default_factory=list)
@@ -281,7 +275,6 @@ class Demonstration:
             trader.idle = True
 
     async def _publish(self, exchange: Client, overlay: LocalOverlay) -> None:
-        """Publish day by day, optionally kill and restart a broker half-way, and publish the bell."""
         replay = self.replay
         restarting: asyncio.Task[None] | None = None
         start = perf_counter()
@@ -346,7 +339,6 @@ class Demonstration:
 
 
 def _days(quotes: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Without copying."""
     days, start = [], 0
     for _, group in groupby(quotes.column("date").to_pylist()):
         length = sum(1 for _ in group)

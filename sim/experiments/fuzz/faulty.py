@@ -139,9 +139,7 @@ class FaultyHistory(FuzzHistory):
         repair_after_ns = _REPAIR_AFTER_NS if own.repair else 0
         super().__init__(seed, own, repair_after_ns=repair_after_ns, sessions=sessions)
         self.counts = dict.fromkeys(options.fault_kinds, 0)
-        """How often each fault occurred."""
         self.met: list[CrashPoint] = []
-        """The crash points that a broker has met."""
         self._kinds = kinds
         self._rights = random.Random(f"{seed} rights")
         without = own.calls or own.widen or own.views
@@ -252,7 +250,6 @@ class FaultyHistory(FuzzHistory):
             self.simulation.clock.after(self._down_ns(), self._restart, broker)
 
     def _stopped(self, broker: str, error: BaseException | None) -> None:
-        """A broker has met a crash point, or its disk has failed: it is started again."""
         storage = self.simulation.brokers[broker].storage
         point = self.simulation.crash_points.met.pop(broker, None)
         if point is not None:
@@ -287,7 +284,6 @@ class FaultyHistory(FuzzHistory):
             self.network.cut(pair)
 
     def _swizzle(self) -> None:
-        """Some links, and connections of some clients, break one after the other."""
         draw = self._random
         pairs = [pair for pair in self.network.pairs() if draw.random() < 0.7]
         clients = [name for name in self.simulation.clients if draw.random() < 0.3]
@@ -307,7 +303,6 @@ class FaultyHistory(FuzzHistory):
         self.simulation.clock.after(from_ns, lose)
 
     def _clog(self) -> None:
-        """Packets sent over some connections arrive after a time, all at once."""
         draw, now_ns = self._random, self.simulation.clock.now_ns
         for wire in self.simulation.connections():
             if draw.random() < 0.3:
@@ -315,7 +310,6 @@ class FaultyHistory(FuzzHistory):
                 wire.clogged_until_ns = now_ns + draw.randrange(_CLOGGED_NS)
 
     def _connect(self) -> None:
-        """A connection is dropped, takes long to open, or is opened again."""
         draw, connections = self._random, self.simulation.connections()
         if connections:
             wire = draw.choice(connections)

@@ -67,13 +67,11 @@ def _spells(s: pa.Array, text: str) -> npt.NDArray[np.bool_]:
 
 
 def _places(s: pa.Array) -> pa.Array:
-    """The positions of every p, from 1 on."""
     places = [[i for i, letter in enumerate(each, 1) if letter == "p"] for each in s.to_pylist()]
     return pa.array(places, pa.list_(pa.int64()))
 
 
 def _factors(x: pa.Array) -> pa.Array:
-    """The pairs of positive numbers whose product is x."""
     pairs = [[{"m": m, "n": x // m} for m in range(1, x + 1) if x % m == 0] for x in x.to_pylist()]
     return pa.array(pairs, pa.list_(pa.struct([("m", pa.int64()), ("n", pa.int64())])))
 
@@ -232,7 +230,6 @@ DENSE = ("x < $a", "x < $a", "x >= $a", "x between $a and $b", "x >= $a and x < 
 
 
 def filters_of(options: FuzzOptions) -> dict[str, list[Filter]]:
-    """By the name of their event type."""
     types = KEYED if options.views else TYPES
     if options.dense:
         return {types[0].name: [parse(text, types[0]) for text in DENSE]}

@@ -70,7 +70,6 @@ class HostilePeer:
         return (frames.PREFACE if self._of_client else b"") + frames.settings_frame({})
 
     def some_frames(self) -> tuple[bytes, int]:
-        """Some frames, and their number."""
         draw = self._draw
         if not self.streams and draw.random() < 0.99:
             return (self._open() if self._of_client else frames.frame(frames.PING, 0, 0, bytes(8))), 1
@@ -97,7 +96,6 @@ class HostilePeer:
         return sent, 1
 
     def _stream(self) -> int:
-        """Mostly the id of a recent stream."""
         draw = self._draw
         if not self.streams or draw.random() < 0.005:
             return draw.choice((0, 1, 2, self._next_stream + 100, frames.LARGEST_STREAM))
@@ -291,7 +289,6 @@ class FuzzedConnection:
                 self._readers.pop(call_id, None)
 
     def _act(self) -> None:
-        """Random actions of the application and the clock."""
         draw, rpc = self._draw, self._rpc
         chance = draw.random()
         live = sorted(self._calls - self._ended)

@@ -44,8 +44,6 @@ DURABLE = tuple(event_type.name for event_type in TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Paces:
-    """The choices for wires and disks, from which a history draws."""
-
     frame_bytes: tuple[int, ...] = (1, 300, 4 << 20)
     frames_in_flight: tuple[int, ...] = (1, 2, 16)
     jitters_ms: tuple[int, ...] = (0, 5, 40)
@@ -143,7 +141,6 @@ class FuzzHistory:
         self._brokers = 1, 6
         self._joined = 0
         self._contents: dict[tuple[str, str], Filter | None] = {}
-        """The content filter of each client and event type."""
         self._weights: dict[Callable[[], None], float] = {
             self._join: 4,
             self._leave: 2,
@@ -427,7 +424,6 @@ class FuzzHistory:
 
 
 def _bounds(filter: Filter) -> list[str]:
-    """The variables that are used only as bounds of attributes."""
     operands = [leaf.operand for leaf in leaves(filter.expression) if isinstance(leaf, Constraint)]
     constrained = {operand.name for operand in operands if isinstance(operand, Variable)}
     return [name for name, way in directions(filter).items() if way and name not in constrained]

@@ -131,11 +131,9 @@ class FuzzOptions:
 
     @property
     def lossy(self) -> bool:
-        """Whether a change may lose events."""
         return self.routing == "static" and self.resubscribe == "unsubscribe-first"
 
     def command(self, seed: int) -> str:
-        """The command that replays the history of a seed."""
         words = [f"covey sim fuzz --seed {seed}"]
         default = FuzzOptions()
         for field in fields(self):

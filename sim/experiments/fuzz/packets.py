@@ -173,9 +173,7 @@ class PacketFuzzResult:
     packets: int = 0
     connections: int = 0
     refused: int = 0
-    """Messages that the broker refused."""
     broken: int = 0
-    """Connections that ended by a breach."""
     violations: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -200,8 +198,6 @@ class _End:
 
 
 class PacketDrawer:
-    """Draws the packets of one hostile client."""
-
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
         self._sequence = 0
@@ -525,7 +521,6 @@ class FuzzedBroker:
         self._hand_over(interface, packet)
 
     def _hand_over(self, interface: str, frame: Frame[WireMessage]) -> None:
-        """A frame, in as many turns as it takes."""
         end = self._ends[interface]
         while not self._broker.receive(interface, end, [frame], self._now_ns):
             pass

@@ -25,7 +25,6 @@ _MOST_BROKERS = 9
 _RELOAD_NS = NS_PER_S
 """The longest time until a broker reads a changed file."""
 _FAULTS_NS = 4 * NS_PER_S
-"""The duration of crashes and lost pairs that end by themselves."""
 
 
 class RepairHistory(FuzzHistory):
@@ -64,7 +63,6 @@ class RepairHistory(FuzzHistory):
     # --- faults ---------------------------------------------------------------------------------------------
 
     def _partition(self) -> None:
-        """Two brokers lose each other, for less than the links wait or for longer."""
         brokers = list(self.simulation.brokers)
         if len(brokers) > 1:
             a, b = self._random.sample(brokers, 2)
@@ -107,7 +105,6 @@ class RepairHistory(FuzzHistory):
             self.simulation.crash(name, 0)
 
     def _others_run(self, name: str) -> bool:
-        """Whether the overlay has another broker that runs."""
         moving, brokers = self.simulation.moving, self.simulation.brokers
         assert moving is not None
         others = [brokers[f"broker/{each}"] for each in moving.rule.order if f"broker/{each}" != name]
@@ -170,7 +167,6 @@ class RepairHistory(FuzzHistory):
         self._play_calmly()
 
     def _publish_until(self, until_ns: int) -> None:
-        """Publishes while links move."""
         clock = self.simulation.clock
         while clock.now_ns < until_ns and not self.findings:
             self._publish()

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from covey.overlay.core.client.actions import DeliverTo
 
 Event = tuple[str, int]
-"""Its publisher and its sequence number."""
 Reader = tuple[str, str]
 """A client and an event type. It has one subscription to the type, which all of its events match."""
 
@@ -54,7 +53,6 @@ class Ledger(Observer):
         self.deliveries: dict[Reader, dict[Event, int]] = {}
         """When each event arrived first."""
         self.gaps: Counter[Reader] = Counter()
-        """Events in gaps."""
         self.newest: dict[str, dict[object, Event]] = {}
         """By type with a key, the last event of each key, whose events are from one publisher."""
         self.lost_events: dict[str, dict[Event, None]] = {}
@@ -93,7 +91,6 @@ class Ledger(Observer):
         self.gaps[client.name, gap.type_name] += gap.count
 
     def crashes(self, broker: SimulatedBroker) -> None:
-        """Call before the broker crashes."""
         for name, queue in broker.endpoint.queues.items():
             for message in queue.link.pending_messages():
                 if isinstance(message, Gap):
@@ -132,8 +129,6 @@ synchronise."""
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The time while a broker was stopped or away."""
-
     broker: str
     from_ns: int
     to_ns: int
@@ -187,13 +182,10 @@ class StallingHistory:
         """By type, the times in which a reader did not read."""
         self._parents: dict[str, str] = {}
         self._readers: list[SimulatedClient] = []
-        """Readers that may stop reading."""
         self._publishers: dict[str, list[SimulatedClient]] = {}
-        """Of the involved types."""
         self._witnesses: dict[str, SimulatedClient] = {}
         """By involved type, a reader that always reads."""
         self._exempt: set[str] = set()
-        """Clients whose session has ended."""
         self._numbers = 0
         self._waiting: dict[tuple[str, str], deque[list[dict[str, object]]]] = {}
         """By client and type, events that wait for room in its outbox."""
@@ -277,7 +269,6 @@ class StallingHistory:
         return self._random.choice(list(self.simulation.brokers))
 
     def path(self, a: str, b: str) -> list[str]:
-        """The brokers from `a` to `b`, both included."""
         above = []
         for broker in (a, b):
             line = [broker]
@@ -322,7 +313,6 @@ class StallingHistory:
             self._check_bounds()
 
     def _settle(self) -> None:
-        """Run until nothing but polls is pending."""
         last, last_ns = self._clock.steps + _LIVELOCK_STEPS, self._clock.now_ns + _LIVELOCK_NS
         while not self._clock.only_polls:
             self._clock.run(steps=1)
@@ -364,7 +354,6 @@ class StallingHistory:
         return [{"number": first + i, "hops": hops, "text": text} for i in range(count)]
 
     def _publish(self, client: SimulatedClient, event_type: EventType, rows: list[dict[str, object]]) -> None:
-        """As soon as the outbox has room, and in order."""
         waiting = self._waiting.setdefault((client.name, event_type.name), deque())
         if event_type.key is not None:
             first = _KEYS * list(self.simulation.clients).index(client.name)
@@ -402,7 +391,6 @@ class StallingHistory:
         self._publish(self._random.choice(self._publishers[event_type.name]), event_type, self._rows(1))
 
     def _inject(self) -> None:
-        """Publish events that clients republish."""
         loops = [each for each in (PING, PONG, ECHO) if each.name in self._publishers]
         for event_type in loops:
             client = self._publishers[event_type.name][0]

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from covey.testing import LocalBrokers
 
 EXTENT = 1000.0
-"""The edge of the city."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -173,7 +172,6 @@ PLACES = {
     "b5": (500.0, 770.0),
     "b6": (810.0, 730.0),
 }
-"""The places of the brokers: a vehicle reports to the nearest."""
 LINKS = (("b2", "b1"), ("b2", "b3"), ("b2", "b5"), ("b5", "b4"), ("b5", "b6"))
 
 MOST_VEHICLES, MOST_BOXES = 20_000, 1_000
@@ -185,7 +183,6 @@ _JUDGE_S = 0.25
 _MEASURED = 12
 _READ_S = 0.5
 _SWITCH_S = 5.0
-"""How long a switch waits for a page that does not read."""
 LIT_PERIODS = 2.5
 """A light goes out after this many report periods without a report of its vehicle."""
 
@@ -228,7 +225,6 @@ class City:
         self.statistics = Statistics()
         self.oracle = LiveOracle(len(PLACES), perf_counter, settings.how)
         self.reports = 0
-        """Events published so far."""
         self.reports_per_s = 0.0
         """Averaged over the last seconds."""
         self.heard = np.full(settings.vehicles, -np.inf)
@@ -362,7 +358,6 @@ class City:
         return box % len(self._boxes)
 
     def rectangle(self, box: int) -> Rectangle:
-        """Around the vehicle of this number."""
         x, y, half = float(self.fleet.x[box]), float(self.fleet.y[box]), self.settings.side / 2
         return x - half, x + half, y - half, y + half
 
@@ -377,7 +372,6 @@ class City:
         self.heard[ids] = perf_counter()
 
     def lit(self) -> npt.NDArray[np.bool_]:
-        """By vehicle, whether a box has it."""
         return np.asarray(perf_counter() - self.heard < self.keep_s)
 
     async def switch(self, how: Change) -> None:
@@ -426,14 +420,12 @@ class City:
         self.oracle.leave(recipient)
 
     def inside(self, rectangle: Rectangle) -> int:
-        """The number of vehicles in a rectangle now."""
         x0, x1, y0, y1 = rectangle
         x, y = self.fleet.x.round(2), self.fleet.y.round(2)
         return int(((x >= x0) & (x <= x1) & (y >= y0) & (y <= y1)).sum())
 
 
 def nearest_broker(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """The index of the nearest broker for each place."""
     places = np.array([*PLACES.values()])
     distances = (x[:, None] - places[:, 0]) ** 2 + (y[:, None] - places[:, 1]) ** 2
     return np.asarray(distances.argmin(axis=1))

@@ -94,8 +94,6 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Open:
-    """The events of one publisher since the last mark."""
-
     next_number: int
     mark: int = 0
     first: int = 0
@@ -149,7 +147,6 @@ class Recipient:
         self._newest_mark[publisher] = number
 
     def has(self, publisher: int, mark: int) -> bool:
-        """Whether this mark, or a newer one, has arrived."""
         return self._newest_mark[publisher] >= mark
 
     def published(self, chunk: Chunk) -> None:
@@ -325,7 +322,6 @@ class LiveOracle:
         return of.mark
 
     def arrived(self, publisher: int, mark: int) -> bool:
-        """Whether every recipient has got this mark."""
         return all(recipient.has(publisher, mark) for recipient in self._recipients)
 
     def judge(self) -> None:

@@ -30,12 +30,9 @@ _STATS_S = 0.25
 _SCALE = 64
 _OWN_BOX = 0
 _RATES_OVER = 8
-"""Rates are over this number of statistics."""
 
 
 class MapPage:
-    """One connection."""
-
     def __init__(self, city: City, websocket: WebSocket) -> None:
         self._city = city
         self._websocket = websocket
@@ -148,7 +145,6 @@ class MapPage:
 
 
 GATEWAY_BROKER = "b4"
-"""The broker of the page's gateway."""
 
 
 def _how(text: object) -> Change:
@@ -216,8 +212,6 @@ async def serve_map(
 
 
 def site_of(city: City, listen: str = "") -> Site:
-    """The page of a running city."""
-
     async def live(websocket: WebSocket) -> None:
         await MapPage(city, websocket).run()
 
@@ -225,7 +219,6 @@ def site_of(city: City, listen: str = "") -> Site:
 
 
 async def measure(settings: Settings, seconds: float) -> MapOutcome:
-    """Run without a page for `seconds`, and judge everything."""
     city = City(settings)
     async with city.running():
         failing = asyncio.create_task(city.until_failure())

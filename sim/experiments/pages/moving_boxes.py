@@ -34,13 +34,10 @@ def mark_of(publisher: int, mark: int) -> dict[str, float]:
 
 
 def publisher_of(vehicle: int) -> int:
-    """The number of the publisher of a mark."""
     return -1 - vehicle
 
 
 class Change(StrEnum):
-    """The way in which a subscription gets other values."""
-
     UPDATE = "update"
     UNSUBSCRIBE_FIRST = "unsubscribe-first"
     SUBSCRIBE_FIRST = "subscribe-first"
@@ -94,7 +91,6 @@ class BoxClient:
         await self._client.subscribe(VEHICLE, MARK)
 
     async def read(self) -> None:
-        """Pass on deliveries, for ever."""
         async for matches in self._client.deliveries():
             records = matches.batch.record_batch
             numbers = records.column("number").to_numpy(zero_copy_only=False)[matches.rows]

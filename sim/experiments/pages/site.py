@@ -55,7 +55,6 @@ class Site:
         self._limits = Limits()
         self._gateway = application(broker, limits=self._limits)
         self.opened = asyncio.Event()
-        """A page is connected."""
         self._released = asyncio.Event()
 
     @property
@@ -273,7 +272,6 @@ class OverlayCounters:
 
     @property
     def control_messages(self) -> int:
-        """Over all links, so far."""
         return sum(traffic.control for (_, to), traffic in self._now.items() if to)
 
     def rates(self) -> dict[str, list[dict[str, Any]]]:

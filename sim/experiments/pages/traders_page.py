@@ -37,8 +37,6 @@ def _own_matches(quote: Quote, values: Values) -> bool:
 
 
 class Floor:
-    """One replay, which pages may watch."""
-
     def __init__(self, quotes: Any, rate: float, listen: str = "") -> None:
         self._listen = listen
         self.demonstration = Demonstration(quotes, routing="parametric", rate=rate, on_ready=self._ready)
@@ -83,7 +81,6 @@ class Floor:
             await asyncio.gather(running, judging, up, return_exceptions=True)
 
     def summary(self) -> str:
-        """The published quotes and the verdicts so far, in one line."""
         replay, verdicts = self.demonstration.replay, self.verdicts.values()
         missed, duplicate, stale = (
             sum(getattr(each, name) for each in verdicts) for name in ("missed", "duplicate", "stray")
@@ -206,7 +203,6 @@ class FloorPage:
         )
 
     def _own_verdict(self) -> dict[str, int]:
-        """On the quotes before the newest that the page has got."""
         own = self._own
         if not own.excused:
             return {"delivered": 0, "missed": 0, "duplicate": 0, "stale": 0}

@@ -108,7 +108,6 @@ def _share(attributes: int, tests: int, depth: int, tested: int) -> float:
 
 
 def _present(subscriptions: int, probability: float) -> float:
-    """The probability that at least one of the subscriptions has a property of this probability."""
     return 1.0 if probability >= 1 else -expm1(subscriptions * log1p(-probability))
 
 

@@ -327,7 +327,6 @@ def _over_predicates(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
 
 
 def _growth_ratio(first: Mapping[str, MatchResult], last: Mapping[str, MatchResult]) -> Estimate | None:
-    """How many times more counting's time grows than the tree's."""
     if not (first.keys() & last.keys()) >= _PAIR.keys():
         return None
     grown = {
@@ -338,7 +337,6 @@ def _growth_ratio(first: Mapping[str, MatchResult], last: Mapping[str, MatchResu
 
 
 def _as_fast(slower: Estimate | None) -> Estimate | None:
-    """The effect of being about as fast as each other."""
     if slower is None:
         return None
     return (slower if slower.value > 1 else slower.under(1)).under(_AS_FAST)

@@ -26,7 +26,6 @@ _UNCOUNTED = (
     *("predicates", "predicate hash", "predicate order", "strings"),
     *("rows", "id map", "plans, signatures and names"),
 )
-"""Parts of an engine's memory that the paper omits."""
 _FORWARD, _COUNTS, _BACK = "predicate-subscription table", "counts", "subscription-predicate table"
 _CELLS = "clusters"
 _APART = 1.1
@@ -68,8 +67,6 @@ def crossing(points: list[tuple[float, float]], level: list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A shape, and the bytes per subscription of the parts of each engine."""
-
     shape: Shape
     memory: Mapping[str, Mapping[str, float]]
 

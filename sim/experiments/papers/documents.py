@@ -40,7 +40,6 @@ Results = Mapping[str, Any]
 
 
 def read_results(docs: Path) -> dict[str, Results]:
-    """The checked-in results, by paper."""
     return {
         path.stem: json.loads(path.read_text(encoding="utf-8"))
         for path in sorted((docs / "results").glob("*.json"))
@@ -110,7 +109,6 @@ def _texts(docs: Path) -> list[str]:
 
 
 def blocks(text: str, paper: str) -> Iterator[re.Match[str]]:
-    """What a document shows of a paper."""
     return (block for block in _BLOCK.finditer(text) if block["paper"] == paper)
 
 
@@ -186,7 +184,6 @@ def _origin(origin: Mapping[str, Any], current: str) -> str:
 
 
 def all_tables(results: Results) -> str:
-    """Every finding with its rows, as a document."""
     report, origin = results["report"], results["provenance"]
     parts = [
         f"# {report['citation']}\n\nWritten by `covey reproduce {report['paper']} --write`.\n",
@@ -230,7 +227,6 @@ def _numbers(texts: Sequence[str]) -> list[str]:
 
 
 def _leaves(value: Any) -> list[str]:
-    """All text and numbers, as cells show them."""
     if isinstance(value, Mapping):
         return [text for each in value.items() for text in _leaves(list(each))]
     if isinstance(value, list):

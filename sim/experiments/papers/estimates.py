@@ -51,7 +51,6 @@ class Estimate:
         return self.value if self.is_exact or not isfinite(self.high) else (self.value, self.low, self.high)
 
     def over(self, x: float) -> tuple[float, float] | tuple[float, float, float, float]:
-        """As a point of a curve."""
         return (x, *self.drawn) if isinstance(self.drawn, tuple) else (x, self.drawn)
 
     def times(self, factor: float) -> Estimate:

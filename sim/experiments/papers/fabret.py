@@ -112,7 +112,6 @@ def _finding(
     words: str = "",
     baselines: Sequence[Verdict] = (),
 ) -> PaperFinding:
-    """A finding with one quantity over the varied value, a curve per algorithm; `baselines` must fail."""
     unit, value = measured
     labels = list(dict.fromkeys(label for results in runs.values() for label in results))
     rows: list[dict[str, Cell]] = [
@@ -325,7 +324,6 @@ def _predicates(plan: PaperPlan, progress: Progress) -> PaperFinding:
 
 
 def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
-    """Section 6.4: configurations while subscriptions are replaced by others."""
     cases = (
         (
             "attributes",
@@ -362,7 +360,6 @@ def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
 
 
 def _joined(runs: Sequence[DriftResult]) -> DriftResult:
-    """The runs of several seeds as one: at every step all rates, and their median."""
     first = runs[0]
     repetitions = {
         name: [[rate for run in runs for rate in run.repetitions[name][at]] for at in range(len(steps))]

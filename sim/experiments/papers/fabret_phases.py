@@ -83,7 +83,6 @@ def _grown(
 
 
 def _times(plan: PaperPlan, *actions: Callable[[], object]) -> list[float]:
-    """Seconds of CPU time of each action."""
     times = []
     for action in actions:
         action()

@@ -42,13 +42,11 @@ _SECONDS_PER_RUN = {"tiny": 1.0, "quick": 5.0, "full": 14.0}
 
 
 def checkers_note(violations: Sequence[int]) -> str:
-    """A sentence on the violations in all runs."""
     verdict = f"{sum(violations):,} violations" if any(violations) else "no violation"
     return f"The checkers judged {len(violations)} runs and found {verdict}."
 
 
 def expected(runs: Grid, size: str) -> str:
-    """The number of runs and their duration, in words."""
     points = list(runs.points())
     count = len(points) + len(pilots_of(points))
     cores = os.cpu_count() or 1
@@ -116,7 +114,6 @@ def _described(case: Case) -> str:
 
 
 def notes(results: Results) -> list[str]:
-    """The common assumptions of all runs."""
     scenario = results.grid.cases[0].scenario
     scales = [case.scenario.cpu_scale for case in results.grid.cases]
     warm_ups = [warm_up_s(case, case.scenario, 0.0) for case in results.grid.cases]

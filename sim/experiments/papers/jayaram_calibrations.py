@@ -40,7 +40,6 @@ def _document() -> dict[str, Any]:
 
 
 def most_filters(table: CostTable) -> int:
-    """The largest number of filters that the costs were measured with."""
     return int(max(points[-1][0] for shape in table["siena-static"].values() for points in shape.values()))
 
 
@@ -61,14 +60,11 @@ def costs_of(case: Case, table: CostTable) -> ChangeCosts:
 
 @dataclass(frozen=True, slots=True)
 class Calibrations:
-    """Cost tables by name, and their files."""
-
     tables: Mapping[str, CostTable]
     files: Mapping[str, str]
 
     @classmethod
     def write(cls, folder: Path, table: CostTable) -> Calibrations:
-        """Derive all tables from one, and write them into a folder."""
         tables = {
             "measured": table,
             "filters-3000": _as_with(table, 3_000),
@@ -84,7 +80,6 @@ class Calibrations:
         return cls(tables, written)
 
     def message_ns(self, pilot: Pilot) -> float:
-        """The approximate cost of a re-subscription or an event of a pilot at a broker."""
         costs = costs_of(pilot.case, self.tables[pilot.costs])
         return costs.event if pilot.events else costs.resubscription
 

@@ -65,7 +65,6 @@ class Case:
 
     @property
     def drawn(self) -> tuple[float, ...]:
-        """The utilisations on the paper's axis."""
         return tuple(rho for rho in self.rhos if 0 < rho <= self.paper_rho)
 
     @property
@@ -180,7 +179,6 @@ class Grid:
                             yield Point(case, assumption, system, KNEE, self.first_seed + seed)
 
     def assumed(self, case: Case) -> list[Assumption]:
-        """The assumptions of a case that differ from its base."""
         service = case.scenario.service
         return [a for a in self.assumptions if case.matcher in a.matchers and a.key != service]
 
@@ -335,7 +333,6 @@ def events_for_one(pilot: Mapping[str, Any]) -> float:
 
 
 def pilots_of(points: Iterable[Point]) -> list[Pilot]:
-    """The pilots that these points need, each once."""
     needed: dict[str, Pilot] = {}
     for point in points:
         pilots = [Pilot(point.case, point.seed, point.assumption.costs)]

@@ -46,7 +46,6 @@ from covey.sim.scenario.schedule import create_load, create_topology
 from covey.sim.simulator.costs import CostTable, Points, save_costs
 
 SHAPES = {"boxes": "highway", "thresholds": "market", "types": "trading"}
-"""The load whose filters a shape has."""
 SYSTEMS = {
     "siena-static": ("poset", "diagram", "static"),
     "siena-parametric": ("poset", "diagram", "parametric"),
@@ -57,7 +56,6 @@ SYSTEMS = {
     "covey-static": ("cluster", "forest", "static"),
     "covey-parametric": ("cluster", "forest", "parametric"),
 }
-"""Engine, poset and routing of each measured system."""
 
 _CLIENT, _BELOW, _ABOVE = "client/c", "broker/below", "broker/above"
 _BLOCK = 8
@@ -142,15 +140,12 @@ def _measure(system: str, shape: str, plan: CostPlan) -> dict[str, list[tuple[fl
 
 
 class _MeasuredBroker:
-    """A broker with a growing number of subscriptions of a load, each with its current values."""
-
     def __init__(self, broker: Broker, shape: str, seed: int) -> None:
         scenario = Scenario(load=SHAPES[shape], brokers=20, publishers=20, types=200, seed=seed)
         self._load: Load = create_load(scenario, create_topology(scenario))
         self._broker = broker
         self._rng = np.random.default_rng(seed)
         self._members: list[tuple[str, int, int, SubscriberState]] = []
-        """Interface, subscription id, number in the load, state."""
         self._epochs: dict[str, int] = {}
         self._next_id = 0
         self._drawn = 0
@@ -238,7 +233,6 @@ class _MeasuredBroker:
             block.setdefault("acknowledge", []).append(clock() - started)
 
     def _event(self, type_name: str) -> float:
-        """Nanoseconds of an event of a type from the publishing neighbour."""
         publishers = self._publishers_of[type_name]
         publisher = publishers[int(self._rng.integers(len(publishers)))]
         batch = self._load.events(publisher, 1)

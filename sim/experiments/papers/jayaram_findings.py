@@ -55,7 +55,6 @@ _PAIRS = {
     "rete, whole poset": ("rete-static", "rete-parametric"),
     "covey": ("covey-static", "covey-parametric"),
 }
-"""The compared systems of a cost table."""
 _SHORT_OF_IT = {Verdict.SMALLER, Verdict.NOT_HERE}
 _ONE_BY_ONE = {"fifo", "broker"}
 """Services whose changes wait behind events."""
@@ -78,7 +77,6 @@ class Claimed:
         return judged(self.paper, [self.effects[rho] for rho in rhos])
 
     def words(self, rhos: Sequence[float]) -> str:
-        """The worst point beside the best."""
         if not rhos:
             return "no broker with these costs can serve the paper's rates"
         return extremes({f"{self.case.rate(rho):.0f}/s, rho {rho:g}": self.effects[rho] for rho in rhos})
@@ -89,7 +87,6 @@ class Claimed:
 
     @property
     def loaded(self) -> list[float]:
-        """All utilisations with changes."""
         return [rho for rho in self.case.rhos if rho > 0]
 
 
@@ -185,7 +182,6 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
 
 
 def _shown(estimate: Estimate | None) -> str | None:
-    """A measured value; zero where no run has any."""
     return None if estimate is None else str(estimate) if estimate.value else "0.00"
 
 
@@ -225,7 +221,6 @@ def gains(cases: Sequence[Case], factor: Factor) -> list[PaperFinding]:
 
 
 def _at_most(each: Claimed) -> str:
-    """The paper's claim, and its rates."""
     rates = "10 to 100 per edge broker" if each.case.drawn else "up to 1,000 per subscriber"
     return f"{each.paper:g} ({each.figure}, {rates})"
 

@@ -51,7 +51,6 @@ def settling_s(events: int, event_s: float, rho: float) -> float:
 
 
 def utilisation_for(gain: float, ratio: float) -> float:
-    """The control utilisation at which `closed_loop` is this gain."""
     return (gain - 1) / (gain - ratio)
 
 
@@ -65,7 +64,6 @@ class ChangeCosts:
 
     @property
     def ratio(self) -> float:
-        """u/s."""
         return self.update / self.resubscription
 
 

@@ -38,7 +38,6 @@ _RESULTS = "results.json"
 _ROUND = 250
 """Runs that are measured and stored together: a query of Spark takes half a minute even for a few."""
 _OF_THE_MACHINE = ("real_s", "cpu_s", "memory_bytes", "steps_per_real_s")
-"""The fields of a summary that differ each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +82,10 @@ def _control_share(outcome: RunOutcome, duration_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The measured points of a grid, by name."""
-
     grid: Grid
     measured: Mapping[str, Measured]
 
     def runs(self, case: Case, assumption: Assumption, system: str, rho: float) -> list[Measured | None]:
-        """The runs of all seeds; None for missing ones."""
         return [
             self.measured.get(Point(case, assumption, system, rho, self.grid.first_seed + seed).name)
             for seed in range(max(self.grid.seeds, self.grid.assumption_seeds))

@@ -68,7 +68,6 @@ class Costs(Mapping[str, float]):
         return len(self.seeds)
 
     def less(self, cheap: str, dear: str) -> Estimate | None:
-        """How many times less the first costs."""
         return gain(self.seeds[dear], self.seeds[cheap])
 
 
@@ -119,7 +118,6 @@ def measure(workload: Overlapping, plan: PaperPlan) -> Costs:
 
 
 def _cost(name: str, chains: Chains, truths: Truths) -> float:
-    """The mean cost per event of one strategy."""
     strategy = create_strategy(name)
     count, events = len(chains.offsets) - 1, truths.shape[1]
     evaluated = np.zeros(truths.shape, np.bool_)
@@ -147,7 +145,6 @@ def _decide(strategy: Strategy, chains: Chains, truths: Truths, evaluated: Evalu
 
 
 def _repetitions(plan: PaperPlan) -> tuple[int, int]:
-    """The number of runs, and of events in each."""
     return plan.pick((5, 2), (5, 4), (5, 25))
 
 

@@ -12,8 +12,6 @@ STRATEGIES = (NAIVE, SEQUENTIAL, SUB_ORDER, GREEDY)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One column of a figure: its workload, and the paper's numbers."""
-
     x: Cell
     workload: Overlapping
     paper: Mapping[str, int]
@@ -21,8 +19,6 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One figure; `axis` varies."""
-
     figure: str
     title: str
     claim: str

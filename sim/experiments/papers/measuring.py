@@ -66,7 +66,6 @@ def settling(count: int, events: int) -> int:
 
 
 def _joined(runs: Sequence[MatchResult]) -> MatchResult:
-    """The runs of an engine over several seeds as one: all rates, the rest from the first."""
     first = runs[0]
     rates = {product: [rate for run in runs for rate in run.rates[product]] for product in first.rates}
     return replace(first, rates=rates)
@@ -149,7 +148,6 @@ def times_faster(results: Mapping[str, MatchResult], fast: str, slow: str) -> Es
 
 
 def rate_ratio(fast: MatchResult, slow: MatchResult) -> Estimate | None:
-    """The ratio of the rates, over the seeds."""
     return gain(fast.rates["ids"], slow.rates["ids"])
 
 

@@ -57,7 +57,6 @@ SOURCES: Mapping[str, Sequence[str]] = {
         *_JUDGING,
     ),
 }
-"""Measured folders and files, by paper."""
 
 
 def digest(paper: str, root: Path = ROOT) -> str:
@@ -103,7 +102,6 @@ def provenance(paper: str, size: str, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def measured_now() -> str:
-    """Commit, date and machine, as a part of a sentence."""
     return f"on code of {_commit() or 'an installed version'}, {datetime.now(UTC):%Y-%m-%d}, {machine()}"
 
 

@@ -24,7 +24,6 @@ class PaperPlan:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of the workloads that a figure is measured over."""
         return tuple(range(self.seed, self.seed + LEAST_RUNS))
 
     def pick(self, tiny: T, quick: T, full: T) -> T:
@@ -101,7 +100,6 @@ def page(report: PaperReport) -> Report:
 
 
 def conclusion(report: PaperReport) -> list[str]:
-    """The findings by verdict."""
     by_verdict = {
         verdict: [finding.figure for finding in report.findings if finding.verdict is verdict]
         for verdict in Verdict

@@ -128,7 +128,6 @@ def claimed(effects: Mapping[str, Estimate | None]) -> str:
 
 
 def compared(effects: Sequence[Estimate], what: str) -> str:
-    """The numbers of effects on each side, as a part of a sentence."""
     first, second, same = (sum(map(side, effects)) for side in (ahead, behind, equal))
     return (
         f"ahead in {first} of {len(effects)} {what}, behind in {second}, equal within {NONE:g} times in "

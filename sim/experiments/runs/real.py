@@ -135,7 +135,6 @@ class RealSubscriber:
 
     @property
     def settled(self) -> bool:
-        """Whether all its control messages have taken effect."""
         return not self._moving.locked() and self._session.settled == self._session.epoch
 
     async def join(self) -> None:
@@ -214,7 +213,6 @@ class RealRun(Run):
                 f"brokers is {len(self.topology.brokers)}: expected at least 2 over real brokers"
             )
         self._counters: dict[str, Any] = {}
-        """The brokers' counters at the end of the last phase."""
         self._arrived_ns = 0
         self._pending = asyncio.Semaphore(_CONCURRENT)
 
@@ -379,7 +377,6 @@ def received_since(counters: Mapping[str, Any], old: Mapping[str, Any] | None) -
 
 
 async def _in_portions(work: list[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all, `_CONCURRENT` at a time."""
     results: list[T] = []
     for first in range(0, len(work), _CONCURRENT):
         results += await asyncio.gather(*work[first : first + _CONCURRENT])

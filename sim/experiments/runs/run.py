@@ -36,7 +36,6 @@ class RunSummary:
     steps: int = 0
     """Simulated actions: arrivals of packets, timers, calls of users."""
     memory_bytes: int = 0
-    """The peak resident memory of this process."""
     published: int = 0
     delivered: int = 0
     expected: int = 0
@@ -45,14 +44,12 @@ class RunSummary:
     additional: int = 0
     """Deliveries that were not expected, such as before a change had settled."""
     excused: int = 0
-    """No longer expected after a change, a departure or a crash."""
     missed: int = 0
     lost: int = 0
     """Missed ones that crossed a change, where a change may lose events; the others violate COVERAGE."""
     unjudged: int = 0
     """Events published while nothing was expected: before an advertisement took effect, or after a crash."""
     spurious: int = 0
-    """Events that a client's own evaluation discarded."""
     updates: int = 0
     control: dict[str, int] = field(default_factory=dict)
     """By kind, messages without events that crossed a link between brokers after the set-up."""
@@ -67,7 +64,6 @@ class RunSummary:
     links_checked: int = 0
     trace_rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    """Violations by property."""
     findings: list[str] = field(default_factory=list)
 
     def add_verdict(self, judge: Judge, findings: Findings) -> None:
@@ -116,7 +112,6 @@ def busiest_share(before_ns: Mapping[str, int], after_ns: Mapping[str, int], dur
 
 
 Work = dict[str, int]
-"""`messages`, the `events` in them, and `busy_ns`, their cost."""
 
 
 class WorkByKind:
@@ -156,8 +151,6 @@ class WorkByKind:
 
 
 class LinkControl(Observer):
-    """Control messages between brokers by kind; `clear` it when the set-up is over."""
-
     def __init__(self) -> None:
         self.by_kind: Counter[str] = Counter()
 

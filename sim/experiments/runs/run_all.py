@@ -56,7 +56,6 @@ class RunOutcome:
 
     @property
     def failed(self) -> bool:
-        """Whether it has no summary, or the checkers report a violation."""
         return bool(self.error or self.counts)
 
 
@@ -130,7 +129,6 @@ def _trace(planned: PlannedRun, folder: str) -> str:
 
 
 def _earlier(planned: PlannedRun, folder: str) -> RunOutcome | None:
-    """The outcome of an earlier run of the same scenario; None if there is none."""
     trace = _trace(planned, folder)
     try:
         manifest = find_traces([trace]).runs[planned.name]

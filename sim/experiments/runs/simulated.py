@@ -53,7 +53,6 @@ class UnderWay(Observer):
         self._ended = ended
         self._copies: dict[_Event, int] = {}
         self._delivering: dict[tuple[Interface, Interface], set[_Event]] = {}
-        """By broker and client, the events under way from one to the other."""
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
         for event in _events(batch):
@@ -348,7 +347,6 @@ class SimulatedRun(Run):
         self.summary.published += len(batch)
 
     def _check_window(self) -> None:
-        """At rest no event is under way."""
         if self._closed_loop is not None:
             for publisher, events in self._closed_loop.under_way.by_publisher.items():
                 if events:
