@@ -1,8 +1,7 @@
-"""Siena's poset with the UPDATE of Jayaram et al. (section 4.3), which compares a moved filter with its
-neighbours alone. As in a heap, it passes neighbours that it now covers or that now cover it. One that moves
-below a root that never was its neighbour remains a root: roots cover everything, but there may be more than
-needed. Invariant: a place is above another only if its region covers the other's and differs from it, so no
-cycles."""
+"""Siena's poset with the UPDATE of Jayaram et al. (section 4.3): as in a heap, a moved filter is compared
+with its neighbours alone. One that moves below a root that never was its neighbour remains a root: roots
+cover everything, but may be more than needed. Invariant: a place is above another only if its region covers
+the other's and differs from it, so no cycles."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The measuring baselines by name, as options of `Broker`, for the simulator and the benchmarks. An overlay
-file offers only the forest and the engines."""
+"""The measuring baselines, as options of `Broker`. An overlay file offers the forest and the engines."""
 
 from __future__ import annotations
 

@@ -112,8 +112,7 @@ class PosetMatching:
         return Matches.of(offsets, uids)
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
-        """As `Matches.interfaces`; the bits of the interface `exclude` are undefined. Only roots are tested,
-        since a root accepts whatever the filters below it accept."""
+        """As `Matches.interfaces`, from roots alone; the bits of the interface `exclude` are undefined."""
         events = events.over(self._event_type)
         words = max(self._numbers.values(), default=0) // 64 + 1
         bits = np.zeros((len(events), words), np.uint64)

@@ -41,8 +41,7 @@ _COLUMNWISE = {
 
 
 class Columns:
-    """The members of one filter, by row; free rows are reused. A `condition` replaces the filter's own
-    evaluation."""
+    """The members of one filter, by row. A `condition` replaces the filter's own evaluation."""
 
     def __init__(self, filter: Filter, condition: Condition | None = None) -> None:
         self.filter = filter
@@ -107,8 +106,7 @@ class Columns:
         return [self.members[row] for row in np.flatnonzero(ready & matches).tolist()]
 
     def _holds(self, expression: Expression, event: Mapping[str, Any], count: int) -> Bools | bool:
-        """A part without variables is compared once, so a filter whose constants exclude the event costs no
-        array."""
+        """A part without variables is compared once: constants that exclude the event cost no array."""
         if isinstance(expression, And | Or):
             decisive = isinstance(expression, Or)
             combine = operator.or_ if decisive else operator.and_

@@ -73,8 +73,7 @@ class Damage(Observer):
                 self._findings.add("damage", self._now(), what)
 
     def quiet(self) -> None:
-        """Report events that were lost without reported damage. Call it when all is at rest, after the
-        judge's `quiet`."""
+        """Report losses without reported damage. Call it when all is at rest, after the judge's `quiet`."""
         reported = self._reported()
         for brokers, (client, (publisher, sequence)) in self._judge.lost_to_damage.items():
             if not any(reported.get(broker) for broker in brokers):

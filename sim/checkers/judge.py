@@ -5,8 +5,8 @@
   when it is published, and it matches every version of the subscription from the last settled one until its
   delivery. For a durable subscription an unsettled advertisement suffices. A gapless update counts as settled
   from its call on, for types advertised until it takes effect, unless a broker crashes before.
-- Motion: an event is expected if it matches at each ingress time that it may have, since events of one batch
-  share the earliest.
+- Motion: an event is expected if it matches at each ingress time that it may have, since events that travel
+  together share the earliest.
 - A subscription does not end before its validity period is over, and gets nothing after its end.
 - No event is delivered twice to one subscription, and events of one publisher in order, except replays.
 
@@ -96,8 +96,7 @@ class JudgedSubscription:
         return self.versions[-1][1]
 
     def expects(self, row: Mapping[str, Any], values: Mapping[str, Any], at_ns: int) -> bool:
-        """Whether values match an event that entered at `at_ns` or, with Motion, up to INGRESS_SPAN_NS
-        before."""
+        """With Motion for each ingress time from `at_ns` - INGRESS_SPAN_NS to `at_ns`, by its ends."""
         if not moves(values):
             return self.columns.matches(row, values)
         times = (at_ns, at_ns - INGRESS_SPAN_NS)
@@ -184,8 +183,7 @@ class Judge(Observer):
                 self._excuse(subscription, [event for event in subscription.pending if event[0] == publisher])
 
     def moved(self, client: ObservedClient, broker: str) -> None:
-        """Pending events are lost, except for durable subscriptions; everything else settles again at the new
-        broker."""
+        """Pending events are lost, except durable ones; everything else settles again at `broker`."""
         epoch = client.session.epoch + 1
         for subscription_id, subscription in self._subscriptions[client.name].items():
             if subscription.durable:
@@ -476,8 +474,7 @@ class Judge(Observer):
     # --- the end --------------------------------------------------------------------------------------------
 
     def quiet(self) -> None:
-        """Report pending events as missed. Call it when all is at rest; from then on everything is expected
-        again."""
+        """Report pending events as missed. Call it when all is at rest; then everything is expected again."""
         for subscription in self._all_subscriptions():
             if any(end_ns is not None for _, end_ns in subscription.ends):
                 reason = f"{subscription.name} has a validity period, and has not ended when all is at rest"

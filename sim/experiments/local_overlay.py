@@ -168,8 +168,7 @@ class LocalOverlay:
         self._cleanup.close()
 
     async def inspect(self) -> dict[str, dict[str, Any]]:
-        """The state of each broker's routing core, with as many items as it lists. `CoveyError` if one does
-        not answer."""
+        """The state of each broker's routing core. `CoveyError` if one does not answer."""
         replies = await asyncio.gather(
             *(inspect_broker(address, listed=MAX_LISTED) for address in self.addresses.values())
         )

@@ -89,8 +89,7 @@ def load_plan(file: Path, overlay: Overlay) -> Scenario:
 
 
 def overridden(file: Path, overlay: Overlay) -> list[str]:
-    """A sentence for each field of a scenario file that a plan replaces. `ScenarioError` for an invalid
-    file."""
+    """A sentence for each field of the file that a plan replaces. `ScenarioError` for an invalid file."""
     scenario = load_scenario(file, Scenario(**_determined(overlay)))
     return [
         f"{name}: {getattr(scenario, name)} is not used: {_instead(name, value)}"

@@ -221,8 +221,7 @@ class BackgroundTasks:
 
 
 async def unless_ended(work: Awaitable[T], others: Iterable[asyncio.Task[None]]) -> T:
-    """Await `work`. If another task ends first, cancel it and raise that task's error, or else
-    `CoveyError`."""
+    """Await `work`. If another task ends first, cancel it and raise that task's error or `CoveyError`."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)

@@ -41,8 +41,7 @@ class _SweepFile(Section):
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """One value of a dimension: its part of the run's name, the fields that it sets, and its name in the
-    file, if any."""
+    """A value of a dimension: its part of the run's name, its fields, and its name in the file, if any."""
 
     word: str
     changes: dict[str, Any]

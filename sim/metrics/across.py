@@ -1,5 +1,4 @@
-"""Summaries of runs side by side: flat rows with one name per number, and means over runs that differ in the
-seed."""
+"""Summaries of runs side by side: flat rows, and means over runs that differ in the seed."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ _LEFT_OUT = ("scenario", "choices", "brokers", "control_by_kind", *NESTED)
 
 
 def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a run by name, such as `delay_ms_p50`; without the scenario and the tables by broker or
-    kind."""
+    """The metrics of a run by name, such as `delay_ms_p50`, without the tables by broker or kind."""
     row = {name: value for name, value in summary.items() if name not in _LEFT_OUT}
     for prefix in NESTED:
         row |= {f"{prefix}_{name}": value for name, value in summary[prefix].items()}

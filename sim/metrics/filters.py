@@ -288,8 +288,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(slots=True)
 class KnownFilters:
-    """Filters by number. Equal texts over attributes of equal kinds have one number, whatever their event
-    type."""
+    """Filters by number: one for equal texts over attributes of equal kinds, whatever their event type."""
 
     filters: dict[int, Filter] = field(default_factory=dict)
     rows: list[tuple[str, str, str, int | None]] = field(default_factory=list)

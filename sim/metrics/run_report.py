@@ -1,5 +1,4 @@
-"""The page of runs. Figures show metrics over the parameter with most values in a sweep, or bars side by
-side."""
+"""The page of runs: metrics over the parameter with most values in a sweep, or bars side by side."""
 
 from __future__ import annotations
 

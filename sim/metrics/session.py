@@ -110,8 +110,7 @@ def parallel_tasks(session: SparkSession) -> int:
 
 
 def heap_mb(input_bytes: int, memory_bytes: int) -> int:
-    """The limit of the driver's heap: Spark's default for small input, else a quarter of the memory, within
-    bounds."""
+    """Spark's default for small input, else a quarter of the memory, within bounds. Spark spills the rest."""
     least, most = _HEAP_MB
     return least if input_bytes < LARGE_BYTES else max(least, min(most, memory_bytes // 4 >> 20))
 

@@ -75,8 +75,7 @@ def cancel_jobs(session: SparkSession) -> None:
 
 @contextmanager
 def interruptible_launch() -> Iterator[None]:
-    """`interruptible` for pyspark's start of Java, which terminates it: otherwise Java would outlive this
-    process."""
+    """`interruptible` for pyspark's start of Java: terminates it, since it would outlive this process."""
     from pyspark import java_gateway
 
     module: Any = java_gateway
@@ -110,8 +109,7 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Numbers of tasks and stages so far. A repeated task counts once in `done`, and once per failure in
-    `failed`."""
+    """Tasks and stages so far. A repeated task counts once in `done`, and once per failure in `failed`."""
 
     done: int = 0
     all: int = 0
@@ -162,8 +160,7 @@ def watched(session: SparkSession, on_tasks: Callable[[Tasks], None]) -> Iterato
 
 
 def shown(progress: Progress, step: str) -> Callable[[Tasks], None]:
-    """Reports "STEP: stage 2 of 5, 30 of 80 tasks" to `progress`, and a share below 1 that never
-    decreases."""
+    """Reports "STEP: stage 2 of 5, 30 of 80 tasks", and a share below 1 that never decreases."""
     highest = 0.0
 
     def show(tasks: Tasks) -> None:

@@ -84,8 +84,7 @@ class Bars:
         return list(self.groups if self.by_group else self.series)
 
     def marks(self, name: str) -> list[Mark]:
-        """Without values that are unknown or have no place on a logarithmic axis. A group's place is its
-        index."""
+        """Without values that are unknown or cannot be on a log axis. A group's place is its index."""
         marks: list[Mark] = []
         for place, value in enumerate(self.series[name]):
             each, low, high = value if isinstance(value, tuple) else (value, None, None)
@@ -114,8 +113,7 @@ Plot = Curves | Bars
 
 
 def _reach(low: float | None, value: float, log: bool) -> float | None:
-    """The low end of a whisker: on a logarithmic axis a decade below the value if the interval reaches
-    zero."""
+    """The low end of a whisker: on a log axis a decade below the value if the interval reaches zero."""
     return value / 10 if log and low is not None and low <= 0 else low
 
 
@@ -169,8 +167,7 @@ _T = (
 """Quantiles of Student's distribution for 1 to 30 degrees of freedom, 2.5 % on either side."""
 _NORMAL = 1.96
 ESTIMATED = 3
-"""The least number of measurements for an interval: that of two reaches six times their distance to either
-side."""
+"""The fewest measurements for an interval: that of two reaches six times their distance to either side."""
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -197,8 +194,7 @@ def now() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`size` is in words, such as "quick" or "12 runs"; `parameters` are the fields that the scenarios of all
-    runs share."""
+    """`size` is text, such as "quick" or "12 runs"; `parameters` are equal in the scenarios of all runs."""
 
     size: str
     seeds: Sequence[int]

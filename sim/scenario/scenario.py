@@ -151,8 +151,7 @@ def _brokers(scenario: Scenario) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """`real` are the values that real brokers support, None for any. A `file` is a path unless it is empty or
-    in `words`."""
+    """`real` are the values of real brokers, None for any. A `file` is a path, "" or one of `words`."""
 
     without: Without = lambda scenario: ""
     real: tuple[Any, ...] | None = None
@@ -209,8 +208,7 @@ def effective(scenario: Scenario) -> Scenario:
 
 
 def beyond_real(scenario: Scenario) -> str:
-    """The first field that real brokers do not support, as "loss is 0.1: expected 0.0"; "" if there is
-    none."""
+    """The first field that real brokers do not support, as "loss is 0.1: expected 0.0"; "" without any."""
     for field in fields(scenario):
         value, real = getattr(scenario, field.name), _rule(field.name, field.default).real
         if real is not None and value not in real:

@@ -251,8 +251,7 @@ class SimulatedBroker:
     # --- crash and restart ----------------------------------------------------------------------------------
 
     def crash(self, *, power: bool = True) -> None:
-        """Lose all state and all pending packets, including the current one, and with `power` unsynced
-        writes."""
+        """Lose all state and pending packets, including the current one; with `power` unsynced writes too."""
         self._charged_ns, self._busy_until_ns = self.busy_ns, self._clock.now_ns
         if self._lanes is not None:
             self._lanes.stop()

@@ -119,8 +119,7 @@ class SimulatedClient:
         self.durable = False
         """Whether its session outlives its connections and its broker."""
         self.policies: Mapping[str, str] | None = None
-        """By event type that it may subscribe to, a filter of the permitted events; None permits
-        everything."""
+        """By permitted event type, a filter of the permitted events; None permits everything."""
         self.present = True
         self.moving = False
         self._observers = observers

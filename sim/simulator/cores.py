@@ -9,14 +9,11 @@ its cost; then, at one instant, the core handles the message and its actions lea
 - two-lanes: a server for control and one for events, the paper's brokers of two cores, which filter and
   forward while they change their posets (Jayaram et al., sections 5.3 and 5.6)
 
-Dependent messages of a source keep their order. Events behind an Advertise of their source wait in its lane,
-as do later ones. An Advertise, Unadvertise or event whose turn comes while earlier events of its source wait
-moves behind them; while a moved control message waits, so do the source's later ones. When a session begins
-or ends, the waiting messages of its interface are handled first, and their cost delays the messages behind
-them.
-
-Lanes are bounded by the windows of publishers; beyond `FULL` messages in a lane frames are left unread, so
-that their senders stop.
+Dependent messages of a source keep their order. Events behind an Advertise of their source wait in the
+control lane, as do later ones. Such an event, or an Unadvertise, whose turn comes while earlier events of its
+source wait moves behind them; while a moved control message waits, so do the source's later ones. When a
+session begins or ends, the waiting messages of its interface are handled first, and their cost delays the
+messages behind them. Beyond `FULL` messages in a lane frames are left unread, so that their senders stop.
 """
 
 from __future__ import annotations
@@ -184,8 +181,7 @@ class _Server:
 
 
 class ServedCore(ObservedCore):
-    """A core whose messages wait in lanes. It calls `serve` with the source and the actions of each handled
-    message."""
+    """A core whose messages wait in lanes. `serve` gets the source and actions of each handled message."""
 
     def __init__(
         self,

@@ -1,14 +1,9 @@
-"""The cost of a message to its broker: none, the measured processor time, or a calibrated time; and the file
-of a calibration.
+"""The cost of a message to its broker: none, the measured processor time, or a calibrated time; and files of
+calibrations: {"format": "covey-costs-1", "note": ..., "costs": {SYSTEM: {SHAPE: {OPERATION: CURVE}}}}.
 
-`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration has by system,
-shape of the load and operation a curve of pairs: number of filters that the broker stores for clients and
-neighbours, rising, and ns. Logarithms are interpolated; beyond the ends a curve is constant, so measure up to
-the simulated size.
-
-{"format": "covey-costs-1", "note": "where the figures are from", "costs": {"siena-parametric": {"boxes":
-{"publish": [[10, 52000], [100, 410000]], "update": ...}}}}
-
+`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A curve has pairs of a number of
+filters that the broker stores for clients and neighbours, rising, and ns: [[10, 52000], [100, 410000]].
+Logarithms are interpolated; beyond the ends a curve is constant, so measure up to the simulated size.
 Invariant: costs that were read can be charged; other files are refused with the place of the mistake.
 """
 
@@ -34,8 +29,7 @@ _BUCKETS = 4
 
 
 class Sample(NamedTuple):
-    """A message at a broker; `filters` are the broker's, `took_ns` is the processor time if it is
-    measured."""
+    """A message at a broker; `filters` are the broker's, `took_ns` its processor time if it is measured."""
 
     broker: str
     kind: str

@@ -71,8 +71,7 @@ class CrashPoint:
 
 
 class CrashPoints:
-    """The crash points of all brokers. `sent` is called with a broker that is to crash once its messages have
-    left."""
+    """Of all brokers. `sent` is called with a broker that is to crash once its messages have left."""
 
     def __init__(self, sent: Callable[[str], None]) -> None:
         self.met: dict[str, CrashPoint] = {}
@@ -92,8 +91,7 @@ class CrashPoints:
             self._meet(broker, Moment.RECEIVED, (type(message).__name__,))
 
     def sending(self, broker: str, actions: Sequence[Action]) -> None:
-        """Call before a broker sends its core's actions. Raises `SimulatedCrash` if it crashes before
-        that."""
+        """Call before a broker sends its core's actions. Raises `SimulatedCrash` if it crashes before."""
         if not self._points:
             return
         kinds = []

@@ -19,8 +19,7 @@ class SimulatedCrash(Exception):  # noqa: N818 - the end of a process, which not
 
 @dataclass(slots=True)
 class _Content:
-    """Bytes, and flipped bits by position. A flip ends when other bytes are written there, or the bytes are
-    cut."""
+    """Bytes, and flipped bits by position. A flip ends when the byte is overwritten or cut."""
 
     data: bytearray = field(default_factory=bytearray)
     flips: dict[int, int] = field(default_factory=dict)

@@ -45,12 +45,9 @@ _DRAIN_NS = 5_000 * NS_PER_MS
 class Simulation:
     """`link` has options of `Link`, `options` the limits of brokers, `wire` the options of wires without a
     topology; `service` is from `cores.py`. The engine "poset", which implies the poset "diagram", is for
-    brokers; clients use "naive".
-
-    `evaluator` and `link_evaluator` are called at each start of a broker. With `repair_after_ns` the links of
-    a built topology move around dead brokers (`moving`). Events keep the time of the call that publishes
-    them, for the checkers.
-    """
+    brokers; their clients have "naive". `evaluator` and `link_evaluator` are called at each start of a
+    broker. With `repair_after_ns` the links of a built topology move around dead brokers (`moving`). Events
+    keep the time of the call that publishes them, for the checkers."""
 
     def __init__(
         self,
@@ -221,8 +218,7 @@ class Simulation:
         self.moving.start(name)
 
     def leave_broker(self, name: str, then: Callable[[], None]) -> None:
-        """A broker drains and ends, with its clients; then `then` is called, and the others have to `reload`
-        the file."""
+        """A broker drains and ends, with its clients; after `then` the others have to `reload` the file."""
         assert self._rule is not None
         left = name.removeprefix("broker/")
         links = links_without(self._rule.brokers, self._file_links, left)
@@ -430,8 +426,7 @@ class Simulation:
         return [wire for wire in (*links.values(), *clients) if wire is not None and wire.up]
 
     def repeat_connection(self, wire: Wire) -> None:
-        """The dialing end opens another connection. A client's broker notices the end of the former only by
-        its PINGs."""
+        """The dialer opens another connection. A client's broker notices the old one's end by its PINGs."""
         port = wire.dialer
         if isinstance(port.owner, SimulatedClient):
             port.open = False

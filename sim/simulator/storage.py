@@ -28,8 +28,7 @@ class StoredEvents:
 
 
 class ObservedStorage(BrokerStorage):
-    """The storage of one life. `appended` gets each record, `reported` the number of records that a read does
-    not find."""
+    """Of one life. `appended` gets each record, `reported` the number of those that a read does not find."""
 
     appended: Callable[[str, int, StoredEvents], None]
     reported: Callable[[int], None]

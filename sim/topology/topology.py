@@ -106,8 +106,7 @@ class Topology:
 
 
 def _farthest(graph: Any, start: str, weight: str | None) -> tuple[str, float]:
-    """The broker farthest from `start`, and its distance: from that broker it is the longest path of the
-    tree."""
+    """The broker farthest from `start`, and its distance: from that broker it is the tree's longest path."""
     lengths: dict[str, float] = nx.single_source_dijkstra_path_length(
         graph, start, weight=weight or (lambda *_: 1)
     )

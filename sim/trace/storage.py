@@ -187,8 +187,7 @@ class Folder:
         return True
 
     def remove(self) -> None:
-        """Remove the folder or file at this path, if there is one, even while others write into it or remove
-        it."""
+        """Remove the folder or file, if there is one, even while others write into it or remove it."""
         for tries_left in reversed(range(_TRIES)):
             kind = self.info().type
             if kind == fs.FileType.NotFound:

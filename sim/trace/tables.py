@@ -85,11 +85,11 @@ TABLES: dict[str, pa.Schema] = {
 
 - events: an event was published; `values` as JSON
 - deliveries: an event reached the user of a subscription, whose newest version was `version`; `ingress_ns` is
-  its ingress time, by the clock at which motions are evaluated
+  by the clock at which motions are evaluated
 - spurious: number of events that a client's own evaluation discarded
-- versions: a subscription was made (version 0) or changed; `filter` is its structure (`Filter.lift`), shared
-  by subscriptions that differ only in operands; `values` are the structure's (`Filter.lift_values`) as JSON,
-  a Motion as an object of value, rate (per second) and since_ns, with the operand's scale and offset applied
+- versions: a subscription was made (version 0) or changed; `filter` is its structure (`Filter.lift`);
+  `values` are the structure's (`Filter.lift_values`) as JSON, a Motion as an object of value, rate (per
+  second) and since_ns, with the operand's scale and offset applied
 - obligations: the judge expects a delivery, or (`excused`) no longer expects it
 - messages: messages arrived; `events` counts the events of the kinds Publish and Deliver
 - work: the accumulated working time of a broker, at the beginning of a phase

@@ -234,8 +234,7 @@ VEHICLES = Vehicles()
 
 
 class Ranges(Workload):
-    """`least` to `most` ranges on random ones of `attributes`; each covers `narrow` to `wide` of the domain
-    [0, 1)."""
+    """`least` to `most` ranges on random attributes; each covers `narrow` to `wide` of the domain [0, 1)."""
 
     def __init__(
         self,

@@ -1,7 +1,10 @@
-"""Workloads by name, and parameters of those that are generated, from text. attributes=20 predicates=7
-fixed="== == <" operators="== < >" domain=1..100 domain.a3=1..2 skew=1.0 event_skew=0.5 event_domain=1..35
-event_domain.a0=1..2 event_attributes=10 ... Of PREFIXES and MEMBERS: operator="not in" tests=10000
-constants=65 words=200000"""
+"""Workloads by name, and parameters of those that are generated, from text.
+
+    attributes=20   predicates=7   fixed="== == <"   operators="== < >"   domain=1..100   domain.a3=1..2
+    skew=1.0   event_skew=0.5   event_domain=1..35   event_domain.a0=1..2   event_attributes=10   ...
+
+Of PREFIXES and MEMBERS: operator="not in"   tests=10000   constants=65   words=200000
+"""
 
 from __future__ import annotations
 

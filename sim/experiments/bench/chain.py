@@ -1,18 +1,15 @@
 """`covey bench chain`: publisher, three brokers in a row and subscriber, each a process, beside bare relays.
 
-The subscriber's filter matches every event (symbol, price, volume, time). One more process, the crowd, has
-1,000 parametric subscriptions at each broker, `symbol == $symbol and price < $limit`, of which about 1 %
-match an event; brokers deliver these matches. The baselines are two chains of relays that parse, filter and
-forward each message (`relays.py`). All chains are measured in turns, in short rounds after a warm-up, so that
-a slow phase of the machine affects all of them; a figure is the median of the rounds.
+The subscriber's filter matches every event. One more process, the crowd, has 1,000 subscriptions at each
+broker, `symbol == $symbol and price < $limit`, of which about 1 % match an event. The baselines are chains of
+relays that parse, filter and forward each message (`relays.py`). All chains are measured in turns, in short
+rounds after a warm-up, so that a slow phase of the machine affects all; a figure is the median of the rounds.
 
-- *Batches*: as fast as the chain accepts them; events divided by the time from the first publish to the last
-  arrival.
+- *Batches*: as fast as the chain accepts them; events by the time from the first publish to the last arrival.
 - *Sequence*: the same with single events, a loop of `await client.publish(...)`.
 - *One by one*: a client waits for the arrival of each event at the far end before the next.
 - *Rates*: single events at a steady rate; one-way latency from just before `publish` to the delivery, the
-  rate of arrival, and per event the CPU time (user and system) and sent messages of a broker, on all links
-  and to all clients.
+  rate of arrival, and per event the CPU time (user and system) and sent messages of a broker.
 - *Updates*: of the subscriber, one awaited at a time and 512 at a time; each crosses all brokers and back.
 - *Idle*: CPU and memory of a broker while nothing is published, and the memory per connected client.
 """

@@ -204,8 +204,7 @@ class TcpSource(RelaySource):
 
 
 class TcpRelay:
-    """Forwards to the relay or the sink at `next_address`; while that does not read, neither does the
-    relay."""
+    """While `next_address` does not read, neither does the relay."""
 
     def __init__(self, next_address: str) -> None:
         self._next_address = next_address

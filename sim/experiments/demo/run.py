@@ -203,8 +203,7 @@ class Demonstration:
         self.replay = Replay(routing, len(self.quotes))
 
     async def run(self) -> DemoOutcome:
-        """Start the overlay, replay the quotes, judge, and stop everything. Raises `CoveyError` if the run
-        did not finish."""
+        """Raises `CoveyError` if the run did not finish."""
         replay = self.replay
         overlay = LocalOverlay(THREE_LEVELS, routing=replay.routing, compiled=False, drain_s=END_S)
         async with overlay, Clients() as clients:

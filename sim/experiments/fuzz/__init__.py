@@ -15,8 +15,7 @@ __all__ = ["FuzzOptions", "HistoryOutcome", "play_history"]
 
 
 def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
-    """Run the history of a seed. Kernels are loaded first, since a background thread would load them at a
-    time that is not reproducible."""
+    """Kernels are loaded first: a background thread would load them at a time that is not reproducible."""
     from covey.matcher import compile_kernels
 
     compile_kernels()

@@ -4,13 +4,12 @@ Readers of the involved event types stop for a while or for good under every ove
 burst, and some clients republish. Two uninvolved pairs publish and read their own types: one across the
 overlay, one at one broker. Wires have a delay, and neither jitter nor loss.
 
-The bound of an uninvolved event: its *path* is the wires from its publisher to its reader. It arrives within
-the delays of its path and two round trips per wire: if the window of a wire is full, earlier frames take
-another window, and each waits for an acknowledgement. An *outage* is the time while a broker on the path is
-stopped or away, and then until the backlog has left: links queue events for it, and a full queue blocks its
-sources, also those of uninvolved events. A full queue has the bytes of its limit, those that it may hold, and
-those that were under way when it was full; it sends a window per round trip. The bound of an event that meets
-an outage counts from the outage's end.
+An uninvolved event arrives within the delays of its *path*, the wires from its publisher to its reader, and
+two round trips per wire: if the window of a wire is full, earlier frames take another window, and each waits
+for an acknowledgement. An *outage* is the time while a broker on the path is stopped or away, and then until
+the backlog has left: a full queue blocks its sources, also those of uninvolved events. A full queue has the
+bytes of its limit, those that it may hold, and those that were under way when it was full; it sends a window
+per round trip. The bound of an event that meets an outage counts from the outage's end.
 """
 
 from __future__ import annotations
@@ -123,8 +122,7 @@ _HELD_PER_BYTE = 16
 _DRAIN_TRIPS = 400
 """Round trips in which a full outbox leaves, one window of the least size at a time."""
 _RECOVERY_NS = CLIENTS_NS + NS_PER_S
-"""The longest time after its restart in which a broker takes no events: for its clients, and to
-synchronise."""
+"""The longest time after its restart in which a broker takes no events: for clients and synchronisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,8 +410,8 @@ class StallingHistory:
         self._stop(self._some_broker(), self._random.randrange(50, 1_500) * NS_PER_MS)
 
     def _stop(self, broker: str, pause_ns: int) -> None:
-        """Not while it is stopped, nor while a broker recovers: connections would be away long enough to drop
-        events."""
+        """Not while it is stopped or a broker recovers: connections would be away until events are
+        dropped."""
         now_ns = self._clock.now_ns
         if not any(o.to_ns > now_ns and (o.crash or o.broker == broker) for o in self._outages):
             self.simulation.brokers[broker].pause(pause_ns)

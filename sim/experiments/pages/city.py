@@ -71,8 +71,7 @@ class RoadNetwork:
         self._lay(knots)
 
     def _add(self, through: Floats, ends: tuple[tuple[float, float], ...]) -> tuple[Floats, Ints]:
-        """A highway through these points; returns the arc lengths of its points, and the indices of the
-        crossings."""
+        """A highway through these points: the arc lengths of its points, and the crossings' indices."""
         given = np.vstack((ends[0], through, ends[1]))
         points, indices = [given[0]], []
         for piece in range(len(given) - 1):

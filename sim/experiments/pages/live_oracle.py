@@ -1,14 +1,12 @@
 """The oracle of moving boxes while they move: it has every event, and every rectangle with its times.
 
-It tests positions against rectangles without brokers or the matcher. Publishers number their events and
-publish a *mark* after some of them, which reaches every recipient behind these events. So an event that has
-not arrived before its mark never does, except by the replay of a gapless update, which precedes the update's
-return. Until then an event can meet all rectangles of a box from the newest that was in force when it was
-published to the newest issued: those are *possible* (as in `checkers/oracle.py`).
-
-When a call returns, its events may still wait for their reader. So a box is judged by the first mark
-published after the return, and all rectangles until that was read are possible. A rectangle is in force from
-the return of its change, and that of a gapless update from its call on.
+Publishers number their events and publish a *mark* after some of them, which reaches every recipient behind
+these events. So an event that has not arrived before its mark never does, except by the replay of a gapless
+update, which precedes the update's return. Until then an event can meet all rectangles of a box from the
+newest that was in force when it was published to the newest issued: those are *possible* (as in
+`checkers/oracle.py`). A rectangle is in force from the return of its change, that of a gapless update from
+its call. When a call returns, its events may still wait for their reader: a box is judged by the first mark
+published after the return, and all rectangles until that was read are possible.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ class Site:
         return f"http://{self.address}/"
 
     async def serve(self, ready: Callable[[str], None], until: Callable[[], Awaitable[None]]) -> None:
-        """Serve until SIGINT, SIGTERM, or the end of the awaitable that `until` returns; `ready` gets its
-        address."""
+        """Serve until SIGINT, SIGTERM, or the end of `until()`; `ready` gets the address."""
         routes = [
             Route("/", self._index),
             Route("/favicon.ico", _nothing),
@@ -139,8 +138,7 @@ async def converse(
     parts: dict[Callable[[], Coroutine[Any, Any, None]], Callable[[], float]],
     handle: Callable[[dict[str, Any]], Awaitable[None]],
 ) -> None:
-    """Send `start`, then call each of `parts` in its period; handle the page's messages, until it
-    disconnects."""
+    """Send `start`, then call each of `parts` in its period; handle messages until the page disconnects."""
     tasks = []
     try:
         await websocket.send_json(start)

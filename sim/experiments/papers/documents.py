@@ -48,8 +48,7 @@ def read_results(docs: Path) -> dict[str, Results]:
 
 
 def write_results(report: PaperReport, docs: Path) -> None:
-    """Store a report that was measured now, with its pictures, and write the documents. Raises `CoveyError`
-    if `docs` lacks documents."""
+    """Store a report and its pictures, and write the documents. `CoveyError` if `docs` lacks documents."""
     check_documents(docs)
     seeds = report.seeds
     kept = {"provenance": provenance(report.paper, report.size, seeds), "report": report.as_json()}

@@ -75,8 +75,9 @@ def gain(better: Sequence[float], worse: Sequence[float], unit: float = 0.0) -> 
     """The ratio of `better` to `worse`, pairs of one run each. None if there is nothing to compare.
 
     If some run counted none, it is the ratio of the sums, with an interval by leaving out one run at a time.
-    If no run counted any in `worse`, it is a lower bound: the chance that all of n events fall to `better`;
-    likewise an upper bound if none did to `better`. `unit` is the value in a run of a single event.
+    If no run counted any in `worse`, it is a lower bound, at which all of n random events fall to `better`
+    with a probability of 5 %; likewise an upper bound if none did to `better`. `unit` is the value in a run
+    of a single event.
     """
     pairs = list(zip(better, worse, strict=True))
     if not pairs or not (any(better) or any(worse)):

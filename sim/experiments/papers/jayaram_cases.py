@@ -9,17 +9,16 @@ two lanes. UPD looks its variable up and reorders only against neighbours.
 
 The paper draws 10 to 100 updates per second and edge broker (section 5.4); here a curve has those of `RATES`
 that re-subscription keeps up with, and utilisations near one beyond them. Fig. 9 has utilisations alone: at
-its 1,000 per second and subscriber a broker with these costs would be busy more than ten times over.
+its 1,000 per second and subscriber a broker would be busy more than ten times over.
 
 A warm-up lasts until the events that fill the windows at the start have drained and changes have reached the
-last broker (`_WARM_UP`): half a minute in HTM, where 200 events wait for brokers that need a tenth of a
-second for each. If changes wait behind events, a lane takes longer to be steady the nearer it is to
+last broker (`_WARM_UP`). If changes wait behind events, a lane takes longer to be steady the nearer it is to
 saturation (`settling_s`): the full size waits for that at the highest of the paper's rates (`steady_s`), and
 not beyond, where it takes an hour. Changes come evenly, since the number of random ones varies by more than
 they leave to events near saturation.
 
-An *assumption* differs from the base in one field. Brokers are slowed `cpu_scale` times, instead of rates
-that are too high to simulate: slowed k times at rate f they are as busy as at full speed at rate k f.
+An *assumption* differs from the base in one field. Brokers slowed `cpu_scale` = k times are at rate f as busy
+as at full speed at rate k f, which is too high to simulate.
 """
 
 from __future__ import annotations
@@ -301,8 +300,7 @@ _PILOT_MESSAGES = 200
 
 
 def pilot_scenario(pilot: Pilot, calibrations: Mapping[str, str], message_ns: float) -> Scenario:
-    """About two hundred changes, or as many events, at a fifth of the busiest broker, where one costs about
-    `message_ns`."""
+    """Two hundred changes or events at a fifth of the busiest broker, where one costs about `message_ns`."""
     case = pilot.case
     costs = Assumption(pilot.costs, "", costs=pilot.costs)
     scenario = scenario_of(case, costs, case.static, calibrations, pilot.seed, 0.0).having(name=pilot.name)
@@ -317,8 +315,7 @@ def pilot_scenario(pilot: Pilot, calibrations: Mapping[str, str], message_ns: fl
 
 
 def rate_for_one(pilot: Mapping[str, Any]) -> float:
-    """The update rate of a subscriber at which the busiest broker would be busy all the time, from the
-    summary of a pilot of changes."""
+    """The update rate of a subscriber that would keep the busiest broker busy, from a pilot of changes."""
     scenario = pilot["scenario"]
     busy_s = pilot["busiest_share"] * scenario["duration_s"]
     per_subscriber: float = pilot["updates"] / busy_s / scenario["subscribers"]
@@ -326,8 +323,7 @@ def rate_for_one(pilot: Mapping[str, Any]) -> float:
 
 
 def events_for_one(pilot: Mapping[str, Any]) -> float:
-    """The events per second of all publishers at which the busiest broker would be busy all the time, from
-    the summary of a pilot of events."""
+    """The events per second, of all publishers, that would keep the busiest broker busy, from a pilot."""
     per_s: float = pilot["published"] / (pilot["busiest_share"] * pilot["scenario"]["duration_s"])
     return per_s
 

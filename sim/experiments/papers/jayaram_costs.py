@@ -78,8 +78,7 @@ class CostPlan:
 
 
 def measure_costs(plan: CostPlan, progress: Progress = silent) -> CostTable:
-    """Measure all systems. Cost: loading a diagram takes half a minute per system with 3,000 boxes, eight
-    with 10,000."""
+    """Cost: loading a diagram takes half a minute per system with 3,000 boxes, eight with 10,000."""
     cases = [(system, shape) for shape in plan.shapes for system in plan.systems]
     passes: list[CostTable] = []
     for number in range(plan.passes):

@@ -236,8 +236,7 @@ def _answer(each: Claimed) -> str:
 
 
 def summary(cases: Sequence[Case], factor: Factor) -> list[str]:
-    """The measurement at the highest of the paper's rates, with verdicts over all of them; and the conclusion
-    of Table 1."""
+    """The highest of the paper's rates, with verdicts over all of them; and the conclusion of Table 1."""
     sentences = []
     for case in cases:
         rhos = case.drawn or tuple(rho for rho in case.rhos if rho > 0)

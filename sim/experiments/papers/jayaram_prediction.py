@@ -1,23 +1,20 @@
 """B: the gain of updates over re-subscription, from the costs alone.
 
-Notation, of the busiest broker: a change costs s as a re-subscription and u as an update, an event costs e
-under both. There are λ changes and μ events per second. The *control utilisation* is rho = λs, that of
-updates λu = rho r with r = u/s, and the offered utilisation of events is φ = μe. The gain is the throughput
-of events with updates, divided by that with re-subscription.
+Of the busiest broker: a change costs s as a re-subscription and u as an update, an event costs e under both;
+there are λ changes and μ events per second. The *control utilisation* is rho = λs, that of updates λu = rho r
+with r = u/s, and the offered utilisation of events is φ = μe. The gain is the throughput of events with
+updates, divided by that with re-subscription.
 
-One lane, closed loop. Publishers fill the broker: whenever it is not busy with changes it handles an event.
-So (1 - rho)/e events per second are handled, and (1 - rho r)/e with updates. The gain (1 - rho r)/(1 - rho)
-has no bound as rho nears one. It does not depend on the order of service.
-
-One lane, open loop, first come, first served. Below saturation all events are handled. Above it, events and
-changes are handled in the proportion of their arrival, so events at μ/(rho + φ). The gain max(1, φ +
-rho)/max(1, φ + rho r) is at most 1/r = s/u.
-
-One lane, open loop, control first. Events get min(φ, 1 - rho) of the broker's time: nothing is gained until φ
-+ rho exceeds one, and the closed loop's gain once φ + rho r does.
-
-Two lanes. Changes take none of the events' processor, so the gain is 1 for every rho below one. Beyond,
-re-subscriptions wait without end, and subscribers discard events that match only their old values.
+- One lane, closed loop: publishers fill the broker, so (1 - rho)/e events per second are handled, and (1 -
+  rho r)/e with updates. The gain (1 - rho r)/(1 - rho) has no bound as rho nears one, in any order of
+  service.
+- One lane, open loop, first come, first served: below saturation all events are handled; above it, events and
+  changes in the proportion of their arrival, so events at μ/(rho + φ). The gain max(1, φ + rho)/max(1, φ +
+  rho r) is at most 1/r = s/u.
+- One lane, open loop, control first: events get min(φ, 1 - rho) of the broker's time. Nothing is gained until
+  φ + rho exceeds one, and the closed loop's gain once φ + rho r does.
+- Two lanes: changes take none of the events' processor, so the gain is 1 for every rho below one. Beyond,
+  re-subscriptions wait without end, and subscribers discard events that match only their old values.
 
 Assumptions: each system is charged the mean costs, events wait at the busiest broker, and pending updates do
 not replace each other, which would only add to the gain.

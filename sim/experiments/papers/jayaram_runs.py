@@ -156,8 +156,7 @@ def _by_chance(factor: Estimate, first: float, second: float) -> Estimate:
 def run_grid(
     grid: Grid, calibrations: Calibrations, folder: Path, progress: Progress, jobs: int = 0
 ) -> Results:
-    """Run what is missing in `folder`, and return all. `CoveyError` if a run fails, `SparkError` if Spark
-    does not start."""
+    """Run what is missing in `folder`. `CoveyError` if a run fails, `SparkError` if Spark does not start."""
     # Workers do not need it, so it is imported here; before the runs, so that a missing package or Java is an
     # early error.
     from covey.sim.metrics import summarise

@@ -101,8 +101,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
 
 
 def measure(workload: Overlapping, plan: PaperPlan) -> Costs:
-    """The costs of all strategies over workloads of several seeds. Raises `CoveyError` if a strategy decides
-    a pair wrongly."""
+    """Over workloads of several seeds. Raises `CoveyError` if a strategy decides a pair wrongly."""
     runs, events = _repetitions(plan)
     costs: dict[str, list[float]] = {name: [] for name in (*STRATEGIES, BOUND, USED)}
     for seed in range(plan.seed, plan.seed + runs):

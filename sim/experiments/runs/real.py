@@ -197,8 +197,7 @@ _NOTHING: Mapping[str, Any] = {"received": {}, "events_received": 0}
 
 
 class RealRun(Run):
-    """One run of a scenario over gRPC. Raises `ScenarioError` for a field that only the simulator
-    supports."""
+    """A run over gRPC. Raises `ScenarioError` for a field that only the simulator supports."""
 
     real = True
 

@@ -105,8 +105,7 @@ class RunSummary:
 
 
 def busiest_share(before_ns: Mapping[str, int], after_ns: Mapping[str, int], duration_ns: int) -> float:
-    """The share of a duration in which the busiest broker worked, from the working times before and after
-    it."""
+    """The share of a duration in which the busiest broker worked, from working times before and after it."""
     longest_ns = max((after_ns[b] - before_ns.get(b, 0) for b in after_ns), default=0)
     return round(longest_ns / max(duration_ns, 1), 4)
 
@@ -179,8 +178,7 @@ class Run(ABC):
     def run(
         self, trace: str | Path | None = None, progress: Progress = silent, *, choices: Choices | None = None
     ) -> RunSummary:
-        """Run it; `trace` is a folder for the trace, a path or a URI; `choices` of a sweep go into the
-        trace."""
+        """Run it; `trace` is a folder for the trace, a path or a URI; `choices` are those of a sweep."""
 
     @contextmanager
     def _traced(self, folder: str | Path | None, choices: Choices | None) -> Iterator[None]:

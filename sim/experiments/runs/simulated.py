@@ -1,9 +1,9 @@
 """Runs a scenario in virtual time, has the checkers judge it, and summarises it.
 
-A window counts the events under way. A publisher draws an exponential pause with the mean of `event_rate`,
-waits until it has passed and the window has room for a batch, publishes, and draws the next pause: this is
-the highest rate, since waiting is not made up for. Each publisher has a generator for pauses and events, so
-its n-th event and all updates are the same in every compared system.
+A publisher with a window draws an exponential pause with the mean of `event_rate`, waits until it has passed
+and the window has room for a batch, publishes, and draws the next pause: this is the highest rate, since
+waiting is not made up for. Each publisher has a generator for pauses and events, so its n-th event and all
+updates are the same in every compared system.
 
 An event is in the window while a copy of it is: one from its publisher to a broker, and one for each
 interface to which a broker sends it. A copy ends when a broker's time for it has passed, when a client gets
