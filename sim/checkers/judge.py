@@ -157,7 +157,6 @@ class Judge(Observer):
         self.lost_to_damage: dict[tuple[str, ...], tuple[str, EventId]] = {}
         """By the brokers with the damage, the first client and expected event that was missed at rest."""
         self._excused: dict[str, list[range]] = {}
-        """By client, the sequence numbers of events published while nothing was expected."""
         self._withdrawn: set[tuple[str, str]] = set()
         """Clients and durable types that they have withdrawn."""
         self._published: dict[tuple[str, str], list[int]] = {}

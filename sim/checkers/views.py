@@ -61,7 +61,6 @@ class _Event:
     number: int
     """Counts the events of a run in order of publication."""
     place: tuple[str, str] = ("", "")
-    """The broker that has taken it, and the client."""
 
 
 @dataclass(slots=True)

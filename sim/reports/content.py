@@ -49,7 +49,6 @@ class Curves:
         )
 
     def rows(self) -> tuple[list[str], list[list[Any]]]:
-        """Columns and rows of the figure's data, one row per point."""
         rows = [
             [name, *point, *[None] * (4 - len(point))]
             for name, points in self.series.items()

@@ -61,5 +61,4 @@ class Clock:
 
     @property
     def only_polls(self) -> bool:
-        """Whether nothing but polls is scheduled."""
         return len(self._heap) == self._polls

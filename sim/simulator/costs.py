@@ -1,8 +1,8 @@
 """The cost of a message to its broker: none, the measured processor time, or a calibrated time; and files of
 calibrations: {"format": "covey-costs-1", "note": ..., "costs": {SYSTEM: {SHAPE: {OPERATION: CURVE}}}}.
 
-`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A curve has pairs of a number of
-filters that the broker stores for clients and neighbours, rising, and ns: [[10, 52000], [100, 410000]].
+`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A curve has pairs of a number
+of filters that the broker stores for clients and neighbours, rising, and ns: [[10, 52000], [100, 410000]].
 Logarithms are interpolated; beyond the ends a curve is constant, so measure up to the simulated size.
 Invariant: costs that were read can be charged; other files are refused with the place of the mistake.
 """

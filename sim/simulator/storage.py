@@ -99,7 +99,6 @@ class SimulatedStorage:
         self._random = random.Random(f"storage {seed}")
         self._types = {name: Retention() for name in types}
         self.files = {name: SimulatedFiles(self._random.randrange(1 << 32), path=name) for name in types}
-        """By type, the files of its log."""
         self._state = SimulatedState()
         self._now_ns = now_ns
         self._damaged = damaged
@@ -188,7 +187,6 @@ class SimulatedStorage:
         return True
 
     def _sound(self, type_name: str) -> set[int]:
-        """The offsets of the records in the files that can be read."""
         files = self.files[type_name]
         return {
             piece.offset

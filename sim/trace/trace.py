@@ -171,7 +171,6 @@ class Trace(Observer):
         self._writer = PartWriter(self.attempt)
         self._words, self._tables = self._writer.words, self._writer.tables
         self._versions: dict[str, dict[int, int]] = {}
-        """The number of the newest version, by client and subscription."""
         self._unchecked = 0
         self._ended = False
         self._happened("begun", text=json.dumps(plain))

@@ -143,7 +143,6 @@ class Replay:
     end: float | None = None
     traders: list[Trader] = field(default_factory=list)
     brokers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The latest state of each broker (`covey inspect`)."""
     recovery: Recovery | None = None
 
     @property

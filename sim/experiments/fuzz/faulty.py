@@ -220,7 +220,6 @@ class FaultyHistory(FuzzHistory):
         self.views.damaged(events)
 
     def _behind(self, broker: str, interface: str) -> set[str]:
-        """The brokers that a broker reaches over one of its links."""
         reached, todo = {interface}, [interface]
         while todo:
             here = todo.pop()

@@ -31,7 +31,6 @@ _TURN_EVENTS = 150
 FLOOD = 1_100
 """More frames of any type except DATA than a budget has permits for."""
 _CALLS = 60
-"""Frames after which a live connection is replaced by a new one."""
 
 
 @dataclass(slots=True)
@@ -43,7 +42,6 @@ class FrameFuzzResult:
     calls: int = 0
     messages: int = 0
     closed: Counter[str] = field(default_factory=Counter)
-    """Connections that ended by a breach, by code."""
     faults: Counter[str] = field(default_factory=Counter)
     """Breaches of streams and of connections, by code."""
     violations: list[str] = field(default_factory=list)
@@ -57,8 +55,6 @@ class FrameFuzzResult:
 
 
 class HostilePeer:
-    """Draws the bytes of one peer; of a client if `of_client`."""
-
     def __init__(self, draw: random.Random, of_client: bool) -> None:
         self._draw = draw
         self._of_client = of_client

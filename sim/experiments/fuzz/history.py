@@ -169,7 +169,6 @@ class FuzzHistory:
         return Calibrated(dict.fromkeys(OPERATIONS, cost)) if base_ms else Free()
 
     def play(self) -> HistoryOutcome:
-        """Run it to the end, or to the first finding."""
         error = ""
         try:
             self._play()

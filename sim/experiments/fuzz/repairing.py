@@ -44,7 +44,6 @@ class RepairHistory(FuzzHistory):
         """By broker, the part of the network where it is; 0 by default."""
         self._lost_pairs: dict[tuple[str, str], None] = {}
         self._roots: dict[str, str] = {}
-        """By broker, the root of its tree at the last rest."""
 
     def _build(self, topology: Topology) -> None:
         super()._build(topology)
@@ -209,7 +208,6 @@ class RepairHistory(FuzzHistory):
             self._roots[name] = root
 
     def _same_part(self, publisher: str, subscriber: str) -> bool:
-        """Whether the brokers of two clients were in one tree at the last rest."""
         clients = self.simulation.clients
         here, there = (clients[name].broker for name in (publisher, subscriber))
         return self._roots.get(here) == self._roots.get(there)

@@ -280,7 +280,6 @@ class StallingHistory:
     # --- the run --------------------------------------------------------------------------------------------
 
     def play(self) -> HistoryOutcome:
-        """Run it to the end, or to the first finding."""
         error = ""
         try:
             self._play()
@@ -338,7 +337,6 @@ class StallingHistory:
         self._check_witnesses()
 
     def _redial(self) -> None:
-        """Clients whose session was ended connect again."""
         for client in self.simulation.clients.values():
             if client.policy is SlowConsumer.DISCONNECT and self.simulation.redial(client.name):
                 self._exempt.add(client.name)
@@ -410,8 +408,7 @@ class StallingHistory:
         self._stop(self._some_broker(), self._random.randrange(50, 1_500) * NS_PER_MS)
 
     def _stop(self, broker: str, pause_ns: int) -> None:
-        """Not while it is stopped or a broker recovers: connections would be away until events are
-        dropped."""
+        """Not while it is stopped or a broker recovers: connections away for so long drop events."""
         now_ns = self._clock.now_ns
         if not any(o.to_ns > now_ns and (o.crash or o.broker == broker) for o in self._outages):
             self.simulation.brokers[broker].pause(pause_ns)

@@ -130,7 +130,6 @@ class Recipient:
         self._changes.pop(box, None)
 
     def deliver(self, boxes: Ints, numbers: Ints) -> None:
-        """The event `numbers[i]` was delivered to `boxes[i]`."""
         owners = numbers // _NUMBERS
         for publisher in np.unique(owners).tolist():
             mine = owners == publisher

@@ -231,7 +231,6 @@ def _shown(verdict: Verdict) -> dict[str, int]:
 
 
 def _years(quotes: list[Quote]) -> list[list[int]]:
-    """By year, the position of its first quote."""
     years: dict[int, int] = {}
     for position, quote in enumerate(quotes):
         years.setdefault(quote["date"].year, position)

@@ -91,7 +91,6 @@ class Claimed:
 
 
 def claimed(cases: Sequence[Case], factor: Factor) -> list[Claimed]:
-    """All factors of Table 1 and Fig. 9."""
     return [
         Claimed(case, metric, figure, paper, {rho: factor(case, rho, metric) for rho in case.rhos})
         for case in cases
@@ -138,7 +137,6 @@ def is_steady(case: Case, assumption: Assumption, rho: float, table: CostTable) 
 
 
 def table_1(cases: Sequence[Case], factor: Factor) -> PaperFinding:
-    """All factors, at the paper's rates and beyond them."""
     factors = claimed(cases, factor)
     rows: list[dict[str, Cell]] = [
         {
@@ -193,7 +191,6 @@ def _drawn(estimate: Estimate | None) -> tuple[float, float, float] | float | No
 
 
 def gains(cases: Sequence[Case], factor: Factor) -> list[PaperFinding]:
-    """A figure per metric: the gain of every case over updates per second and edge broker."""
     findings = []
     for metric in METRICS:
         rows: list[dict[str, Cell]] = []

@@ -97,7 +97,6 @@ class RunSummary:
 
     @property
     def control_per_update(self) -> float | None:
-        """Messages of `control` per update; None without updates."""
         return sum(self.control.values()) / self.updates if self.updates else None
 
     def as_json(self) -> dict[str, Any]:

@@ -49,7 +49,6 @@ class UnderWay(Observer):
 
     def __init__(self, ended: Callable[[str], None] = lambda publisher: None) -> None:
         self.by_publisher: dict[str, int] = {}
-        """By identity of the publisher's session."""
         self._ended = ended
         self._copies: dict[_Event, int] = {}
         self._delivering: dict[tuple[Interface, Interface], set[_Event]] = {}
