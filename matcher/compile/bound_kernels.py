@@ -1,8 +1,5 @@
-"""The kernel that turns the values of operands into the bounds of tests: `keys.lower_key` and
-`keys.upper_key` for int64, float64 and what is compared as plain integers.
-
-    side [ family low-operand low-strict low-constant high-operand high-strict high-constant ]
-"""
+"""Bounds of tests from the values of operands: `keys.lower_key` and `keys.upper_key` as a kernel.
+    side [ family low-operand low-strict low-constant high-operand high-strict high-constant ]"""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from covey.matcher.events.int64 import FIRST, INT64_MIN, LAST, MISSING, NOTHING
 from covey.matcher.jit.kernel import array, frozen, inlined, int64, kernel
 
 INTEGER, FLOAT, PLAIN = range(3)
-"""Values are int64; float64, by their bits; or keys already: times, string ids, bools."""
+"""Family of a test. Values are int64; the bits of float64; or keys already: times, string ids, bools."""
 SIDE_FAMILY, SIDE_LOW, SIDE_HIGH = 0, 1, 4
 SIDE_FIELDS = 7
-"""Of a test; an operand of NO_OPERAND has the constant that follows."""
 NO_OPERAND = -1
 
 
@@ -26,7 +22,7 @@ def float_key(bits):  # type: ignore[no-untyped-def]
 
 @inlined
 def low_key(family, value, strict):  # type: ignore[no-untyped-def]
-    """The least key at or above a value (above it, if strict)."""
+    """The least key at or above a value, or above it if `strict`."""
     if family == FLOAT:
         return float_key(value) + strict
     key = value + strict if value != NOTHING else value
@@ -35,7 +31,7 @@ def low_key(family, value, strict):  # type: ignore[no-untyped-def]
 
 @inlined
 def high_key(family, value, strict):  # type: ignore[no-untyped-def]
-    """The greatest key at or below a value (below it, if strict)."""
+    """The greatest key at or below a value, or below it if `strict`."""
     if family == FLOAT:
         return float_key(value) - strict
     key = value - strict if value != MISSING else value
@@ -44,7 +40,8 @@ def high_key(family, value, strict):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int64, 2), frozen(int64, 2), array(int64, 2), array(int64, 2))
 def make_bounds(sides, values, lows, highs):  # type: ignore[no-untyped-def]
-    """The bounds lows[t, i] and highs[t, i] of the test sides[t] where operand o is values[o, i]."""
+    """The bounds lows[t, i] and highs[t, i] of the test sides[t], where operand o has the value values[o, i];
+    an operand of NO_OPERAND stands for the constant after it."""
     for t in range(sides.shape[0]):
         family = sides[t, SIDE_FAMILY]
         for end in range(2):

@@ -1,16 +1,12 @@
-"""The keys that operands give the tests of a plan: low ends and high ends.
+"""The lowest and highest keys of a plan's tests, from the values of its operands.
 
-Columns of int64, float64 and what is compared as plain integers become bounds in one kernel call per box;
-others (Python integers mixed with floats, int64 against a float64 attribute) are converted test by test.
-
-The values of a variable are either one Scalar for all subscriptions, in its inner form (`values.py`), or a
-column with one for each:
+The value of a variable is one Scalar for all subscriptions, in its inner form (`values.py`), or a column with
+one element for each:
 
     numbers     int64, float64, or object (Python ints and floats mixed, or outside both types)
     times       int64 microseconds        bools  int64 0 and 1        strings  an Arrow string array
 
-Invariant: a column has the same effect on every subscription as its element as a Scalar.
-"""
+Invariant: a column has the same effect on every subscription as its element as a Scalar."""
 
 from __future__ import annotations
 
@@ -42,18 +38,14 @@ Numbers = npt.NDArray[Any]
 StringColumn: TypeAlias = Any  # an Arrow string array; Arrow has no types for mypy
 Values: TypeAlias = Scalar | Numbers | StringColumn
 
-_MOST_TEXT = 1 << 31
-"""Bytes of text that the offsets of one Arrow string array reach."""
+_MOST_TEXT = 1 << 31  # bytes: as far as the offsets of an Arrow string array reach
 
 
 def check_columns(
     filter: Filter, values: Mapping[str, Scalar | Column], count: int, *, partial: bool = False
 ) -> dict[str, Values]:
-    """The values in their inner form, columns as drawn above; `VariableError` as `Filter.check_values`,
-    or for a length.
-
-    `count`, the number of subscriptions, is at least 1.
-    """
+    """The values in their inner form, for `count` >= 1 subscriptions. `VariableError` as
+    `Filter.check_values`, or for a column whose length is not `count`."""
     columns: dict[str, Column] = {}
     floats: dict[str, Numbers] = {}
     checked: dict[str, Values] = {}
@@ -93,7 +85,7 @@ def check_columns(
 
 
 def _numbers(column: Column) -> Numbers | None:
-    """An array of int64 or of floats whose type proves it valid, NaN excepted; else None."""
+    """An array of int64 or float whose type alone proves it valid, apart from NaN; else None."""
     if not isinstance(column, np.ndarray):
         return None
     dtype = column.dtype
@@ -103,14 +95,13 @@ def _numbers(column: Column) -> Numbers | None:
 
 
 def _plain(numbers: Numbers) -> Numbers | None:
-    """Numbers as int64 or as float64 without -0.0; None if there is NaN."""
     if numbers.dtype == np.int64:
         return numbers
     return None if np.count_nonzero(numbers != numbers) else numbers.astype(np.float64, copy=False) + 0.0
 
 
 def _column(column: Column, sample: Values) -> Values | None:
-    """The column, where a look at its type and range proves all of it right; else None."""
+    """The column, if its type and range prove every element valid; else None."""
     if isinstance(column, list):
         if isinstance(sample, str):
             return _strings(column)
@@ -168,7 +159,7 @@ def _from_checked(each: list[Scalar]) -> Values:
 
 
 def constant_column(constants: list[Scalar], of_each: Numbers) -> Values:
-    """A column with the constant of each subscription, constants[of_each[i]]."""
+    """The column of constants[of_each[i]]."""
     if isinstance(constants[0], str):
         return _text_array(constants).take(pa.array(of_each))
     types = set(map(type, constants))
@@ -178,7 +169,7 @@ def constant_column(constants: list[Scalar], of_each: Numbers) -> Values:
 
 
 def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
-    """What an operand stands for on attributes of a kind, as `values.evaluate` says for each element."""
+    """`values.evaluate` of an operand, for each element of a column."""
     if not isinstance(value, np.ndarray):
         return value if isinstance(value, pa.Array) else normal(kind, affine(operand, value))
     scale, offset = operand.scale, operand.offset
@@ -201,17 +192,16 @@ def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
 
 
 def bound_key(kind: Kind, value: Values, strict: bool, *, lower: bool) -> int | npt.NDArray[np.int64]:
-    """The keys of bounds, as `keys.lower_key` or `keys.upper_key`; strings come as ids."""
+    """`keys.lower_key` or `keys.upper_key` of each value; strings come as ids."""
     if isinstance(value, np.ndarray):
         return bound_keys(kind, value, strict, lower=lower)
     return lower_key(kind, value, strict) if lower else upper_key(kind, value, strict)
 
 
-Operands = dict[int, Values]
-"""Values of operands by number; one for all subscriptions or one for each."""
+Operands = dict[int, Values]  # by number: one for all subscriptions, or one for each
 
 Source = tuple[int, Kind, int, bool]
-"""An operand, the kind of the test it bounds; and for strings that test, and whether `Side.past`."""
+"""(operand, kind of the bounded test, test number if of strings else 0, `Side.past`)."""
 
 _INTEGERS = frozenset({np.dtype(np.int64).char, "int", "bool"})
 _FAMILIES = {Kind.INT64: k.INTEGER, Kind.FLOAT64: k.FLOAT}
@@ -219,7 +209,7 @@ _FAMILIES = {Kind.INT64: k.INTEGER, Kind.FLOAT64: k.FLOAT}
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The ends of a box's tests and texts as `bound_kernels` takes them, and where they come from."""
+    """The ends of a box's tests and texts as lines of `bound_kernels`; operand o is sources[o]."""
 
     sources: tuple[Source, ...]
     lines: npt.NDArray[np.int64]
@@ -245,7 +235,6 @@ def _sides(box: BoxSkeleton) -> Sides:
 
 
 def ranked_operands(plan: BoxPlan) -> Iterator[tuple[int, int, bool]]:
-    """(operand, column, `Side.past`) of the strings that bound ranges of a box."""
     for operand, kind, test, past in _sides(plan.skeleton).sources:
         if kind is Kind.STRING and plan.tests[test].is_ranked:
             yield operand, plan.columns[test], past
@@ -271,7 +260,7 @@ def box_bounds(plan: BoxPlan, operands: Operands, count: int, columns: Columns) 
 def _plain_values(
     plan: BoxPlan, sides: Sides, operands: Operands, count: int, columns: Columns
 ) -> Keys | None:
-    """The operands' values, int64[source, i], floats by their bits; None where some are of another type."""
+    """The operands' values, int64[source, i], floats by their bits; None if a value has another type."""
     integers = np.empty((len(sides.sources), count), dtype=np.int64)
     floats = integers.view(np.float64)
     for slot, (operand, kind, test, past) in enumerate(sides.sources):
@@ -292,7 +281,6 @@ def _plain_values(
 
 
 def end_keys(plan: BoxPlan, t: int, operands: Operands, columns: Columns, *, lower: bool) -> int | Keys:
-    """The keys of one end of a test."""
     test = plan.tests[t]
     side = test.lower if lower else test.upper
     if side is None:

@@ -1,18 +1,12 @@
-"""Normal form or tree: what a filter would take in memory and in time as either.
+"""The cost of a filter in normal form and as a tree, in memory and time.
 
-The paper's part (Bittner and Hinze 2005): its 14 parameters (Table 1), and equations 1 to 5 and 11 to 14; 6
-to 10 are 1 to 5 for one subscription. `S_s` and `s_p` are counted exactly, in linear time, without making the
-normal form: in an `and`, conjunctions multiply, and a leaf is in those of its part times those of the others;
-in an `or`, both add up.
+The paper's part (Bittner and Hinze 2005): the 14 parameters of Table 1, and equations 1 to 5 and 11 to 14; 6
+to 10 are 1 to 5 for one subscription. `S_s` and `s_p` are counted without building the normal form.
 
-Ours: the paper compares memory alone, of identifiers in tables that the cluster engine does not have.
-`normal_form` and `tree` count what its rows take (ROW, and bounds by kind), and what trees take with their
-access rows (`tree_plan.py`); and the expected nanoseconds per event and subscription, by the part of the
-events that passes each test. A row that is hashed is checked as often as its equalities hold, another stands
-in bitmaps, and a tree is evaluated as often as one of its access rows holds. The constants were measured with
-20,000 subscriptions of 12 predicates. The form with the lesser product of bytes and nanoseconds is chosen:
-a factor of memory weighs as much as the same factor of time.
-"""
+Ours: the paper compares memory alone, of tables that the cluster engine does not have. `normal_form` and
+`tree` count the bytes of rows, bounds and access rows, and the expected nanoseconds per event and
+subscription. The form with the lesser product of the two is chosen, so a factor of memory weighs as much as a
+factor of time. The constants were measured with 20,000 subscriptions of 12 predicates."""
 
 from __future__ import annotations
 
@@ -26,23 +20,19 @@ from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import And, Expression, Or
 
 PASSED = {Shape.EQUAL: 0.02, Shape.FIXED: 0.5, Shape.LOW: 0.5, Shape.HIGH: 0.5, Shape.BOTH: 0.25}
-"""The part of the events that pass a test, as long as no event is known."""
+"""The share of the events that pass a test, while there are no statistics."""
 
 Passed = Callable[[int, int], float]
-"""The part of the events that pass a test of a shape on a column."""
+"""The share of the events that pass a test of a shape on a column."""
 
 ROW, HASHED_ROW, TREE = 100.0, 60.0, 44.0
-"""Bytes beside bounds: of a row in bitmaps, of one that is hashed, of a tree."""
+"""Bytes beside bounds: of a row in bitmaps, of a hashed row, of a tree."""
 SEARCH, COMBINE, CHECK, RECORD = 0.04, 0.003, 1.5, 15.0
-"""Nanoseconds per event: of a row, of each of its tests in bitmaps; of a hashed row that is checked, of one
-that bitmaps let through.
-"""
-EVALUATE, LEAF = 60.0, 4.0
-"""Nanoseconds of a tree that is evaluated, of each leaf looked at."""
-FLOOR = 0.02
-"""Nanoseconds below which times count as equal."""
-HASHED = 3
-"""The most equalities of an access predicate."""
+"""Nanoseconds per event: of a row, of each of its tests in bitmaps, of checking a hashed row, of a row that
+passes the bitmaps."""
+EVALUATE, LEAF = 60.0, 4.0  # nanoseconds: of evaluating a tree, of each leaf visited
+FLOOR = 0.02  # nanoseconds below which times count as equal
+HASHED = 3  # the most equalities of an access predicate
 
 
 # --- the paper ------------------------------------------------------------------------------------
@@ -50,7 +40,7 @@ HASHED = 3
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Table 1, of filters that are alike; `p`, `op`, `s`, `p_u` are the paper's |p|, |op|, |s|, |p_u|."""
+    """Table 1, for filters of equal size; `p`, `op`, `s`, `p_u` are the paper's |p|, |op|, |s|, |p_u|."""
 
     p: float
     op: float
@@ -97,9 +87,8 @@ class Parameters:
         return self.s * (self.w_p * self.p + self.p + 2 * self.op + self.w_l + self.p * self.w_s + 2)
 
     def turning_point(self, approach: str, *, unsubscription: bool = True) -> float:
-        """S_s from which the tree takes less than `counting`, (11) and (12), or `cluster`, (13) and (14);
-        with identifiers of 4 bytes.
-        """
+        """S_s from which the tree takes less memory than `counting`, (11) and (12), or `cluster`, (13) and
+        (14), with identifiers of 4 bytes."""
         base = {("counting", False): (2, 4), ("counting", True): (2, 8)}
         base |= {("cluster", False): (4, 4), ("cluster", True): (8, 8)}
         fixed, each = base[approach, unsubscription]
@@ -107,7 +96,7 @@ class Parameters:
 
 
 def parameters_of(expression: Expression) -> Parameters:
-    """|p|, |op|, S_s and s_p of a filter, exactly, in time linear in it."""
+    """|p|, |op|, S_s and s_p of a filter, exact, in linear time."""
     predicates, operators, conjunctions, tests = _counted(expression)
     return Parameters(
         predicates, operators, _float(conjunctions), _float(tests) / predicates if predicates else 0.0
@@ -115,12 +104,12 @@ def parameters_of(expression: Expression) -> Parameters:
 
 
 def conjunction_count(expression: Expression) -> int:
-    """How many conjunctions the disjunctive normal form has, S_s, without making it."""
+    """S_s, the number of conjunctions of the normal form, in linear time."""
     return _counted(expression)[2]
 
 
 def _counted(expression: Expression) -> tuple[int, int, int, int]:
-    """Predicates, operators, conjunctions of the normal form, predicates in these."""
+    """The numbers of predicates, operators, conjunctions of the normal form, and predicates in these."""
     if not isinstance(expression, And | Or):
         return 1, 0, 1, 1
     parts = [_counted(part) for part in expression.parts]
@@ -142,7 +131,7 @@ def _float(count: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one subscription: bytes, and nanoseconds per event."""
+    """Per subscription: bytes, and nanoseconds per event."""
 
     bytes: float
     ns: float
@@ -150,7 +139,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A filter's costs in both forms; `normal_form` is None where it is over a bound."""
+    """A filter's costs in both forms; `normal_form` is None if it is over a cap."""
 
     conjunctions: int
     normal_form: Cost | None
@@ -158,13 +147,11 @@ class Choice:
 
     @property
     def is_tree(self) -> bool:
-        """Whether the filter is matched as a tree."""
         normal, tree = self.normal_form, self.tree
         return normal is None or tree.bytes * (tree.ns + FLOOR) < normal.bytes * (normal.ns + FLOOR)
 
     @property
     def reason(self) -> str:
-        """The choice in words."""
         count = (
             f"{self.conjunctions:,} conjunctions" if self.conjunctions < 1 << 40 else "over 2^40 conjunctions"
         )
@@ -182,13 +169,12 @@ def _size(cost: Cost) -> str:
 
 
 def normal_form(boxes: Iterable[BoxPlan], kinds: dict[int, Kind], passed: Passed) -> Cost:
-    """What the rows of a normal form take."""
     rows = [_row(_columns(box), kinds, passed, range(box.size)) for box in boxes]
     return Cost(sum(row.bytes for row in rows), sum(row.ns for row in rows))
 
 
 def tree(words: Sequence[int], leaves: BoxPlan, kinds: dict[int, Kind], passed: Passed) -> Cost:
-    """What a tree takes whose words are those of `tree_plan.py`, and whose leaves are the tests of a box."""
+    """The cost of a tree: its words as in `tree_plan.py`, and its leaves as the tests of a box."""
     tested = _columns(leaves)
     parts = [passed(shape, column) for column, shape in tested]
     access = access_rows(words, parts)
@@ -223,13 +209,13 @@ def _row(
 
 
 def _width(kind: Kind | None, shape: Shape) -> int:
-    """The bytes of a test's bounds; integers and strings usually fit four."""
+    """Bytes of a test's bounds; integers and strings usually fit in four."""
     width = 8 if kind in (Kind.FLOAT64, Kind.TIMESTAMP) else 1 if kind is Kind.BOOL else 4
     return 2 * width if shape == Shape.BOTH else width
 
 
 def _looked_at(words: Sequence[int], at: int, passed: Sequence[float]) -> tuple[float, float, int]:
-    """The leaves that an evaluation of the node at a word looks at, its probability, and the next word."""
+    """For the node at a word: the expected number of leaves visited, its probability, and the next word."""
     word = words[at]
     at += 1
     if word >= 0:

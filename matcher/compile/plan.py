@@ -1,14 +1,11 @@
 """Plans: how subscriptions of one structure become rows of interval tests.
 
-Filters that differ in constants alone, or in the values of their variables, share a plan. It says per box
-which columns are tested and which operand gives each bound; the operands' values then make the rows. A test
-of a plan has at most one bound on a side: `price > $a and price > 5` is two tests of one column, so that a
-new value of `$a` is one word to write.
+Filters that differ in constants or values of variables share a plan. Invariant: a test has at most one bound
+on a side, so a new value of a variable is one word to write: `price > $a and price > 5` is two tests.
 
-Structures that differ in the names of attributes alone, as `low < $x` and `high < $x` do, share a *skeleton*,
-in which an attribute is its place among those that the structure names, in the order of the event type. What
-is costly is computed once for a skeleton; a plan says which columns stand at its places.
-"""
+Structures that differ in attribute names alone, as `low < $x` and `high < $x`, share a *skeleton*, which is
+computed once. It numbers the attributes of a structure, its *places*, in the order of the event type; a plan
+adds the columns at these places."""
 
 from __future__ import annotations
 
@@ -37,15 +34,13 @@ from covey.matcher.expressions.expression import (
 from covey.matcher.expressions.operators import Operator
 from covey.matcher.filters.filter import Filter
 
-SKELETONS = 1 << 12
-"""The most skeletons whose plans are kept to be shared."""
+SKELETONS = 1 << 12  # the most skeletons whose plans are kept to be shared
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One end of a test: operand number `operand`, itself left out if `strict`; or, if `past`, the least
-    string above all that begin with it.
-    """
+    """One end of a test: the value of an operand, excluded if `strict`; if `past`, the least string above all
+    that begin with the operand."""
 
     operand: int
     strict: bool
@@ -86,12 +81,10 @@ class TestPlan:
 
 
 class Shape(IntEnum):
-    """Which bounds of a test a row has to keep: one key for an equality, one or two ends for a range."""
+    """Which bounds a row stores for a test: one key for an equality, one or two ends for a range."""
 
-    EQUAL = 0
-    """One key, of an attribute worth hashing."""
-    FIXED = 1
-    """One key that is not worth hashing: a boolean, a text test, an absent attribute."""
+    EQUAL = 0  # one key, of an attribute worth hashing
+    FIXED = 1  # one key not worth hashing: a boolean, a text test, an absent attribute
     LOW = 2
     HIGH = 3
     BOTH = 4
@@ -117,7 +110,7 @@ class TextPlan:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the last bytes of a string, as many as the operand has, must be the operand."""
+        """Whether the string must end with the operand: its last bytes are compared."""
         return self.operator is Operator.SUFFIX and self.expected
 
     @property
@@ -127,15 +120,14 @@ class TextPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxSkeleton:
-    """One row: its `tests`, and after them its `texts`, which are on the attributes at `places`."""
+    """One row: its `tests`, then its `texts`, on the attributes at `places`; `shapes` are in the same order.
+    """
 
     tests: tuple[TestPlan, ...]
     texts: tuple[TextPlan, ...]
     places: tuple[int, ...]
     shapes: tuple[Shape, ...] = field(init=False)
-    """Of the tests, and after them of the texts."""
-    is_plain: bool = field(init=False)
-    """Whether it tests no strings."""
+    is_plain: bool = field(init=False)  # it tests no strings
 
     def __post_init__(self) -> None:
         is_plain = not self.texts and all(test.kind is not Kind.STRING for test in self.tests)
@@ -154,7 +146,6 @@ class BoxPlan:
 
     @classmethod
     def of(cls, skeleton: BoxSkeleton, attributes: Sequence[int], schema: SchemaColumns) -> BoxPlan:
-        """A box whose places are these attributes."""
         placed = tuple([attributes[place] for place in skeleton.places])
         tested = [
             schema.ranks[attribute] if test.is_ranked else schema.columns[attribute]
@@ -172,7 +163,6 @@ class BoxPlan:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """Of the tests, and after them of the texts."""
         return self.skeleton.shapes
 
     @property
@@ -190,34 +180,29 @@ class Plan:
     boxes: tuple[BoxPlan, ...]
     kinds: tuple[Kind | None, ...]  # None where no box needs the operand
     variables: tuple[Variable | None, ...]
-    overlaps: bool
-    """Whether an event may match several of the boxes."""
+    overlaps: bool  # an event may match several of the boxes
 
     def operands_of(self, names: set[str]) -> frozenset[int]:
-        """The operands that any of these variables is part of."""
         return frozenset(o for o, v in enumerate(self.variables) if v is not None and v.name in names)
 
 
 Node = type[And] | type[Or] | Operator | int
 
 Skeleton = tuple[tuple[Node, ...], tuple[int, ...], tuple[Kind, ...]]
-"""A structure without the names of its attributes: its tree, the places of its predicates, the kinds of its
-places. A tree is written parents first, each node with the number of its parts or operands: Or 2 < 1 in 2 is
-that of `a < $x or b in ($y, $z)`.
-"""
+"""A structure without attribute names: its tree in preorder, each node with the number of its parts or
+operands; the places of its predicates; the kinds of its places. The tree of `a < $x or b in ($y, $z)` is Or 2
+< 1 in 2."""
 
 PlanKey = tuple["SkeletonPlan | Skeleton | Filter", tuple[int, ...], tuple[Variable | None, ...], bool]
-"""The key of a plan: a skeleton, or its plan, the columns at its places, the operands that are variables, and
-whether constants tell all boxes apart; or a filter as it is, and nothing else.
-"""
+"""The key of a plan: a skeleton or its plan, the columns at its places, the operands that are variables, and
+whether constants make the boxes disjoint; or a filter as it is, and nothing else."""
 
 
-_ORDERED_BY = 64
-"""The most leaves of a node by which it is ordered among others, so that an order takes linear time."""
+_ORDERED_BY = 64  # the most leaves by which a node is ordered, so that ordering takes linear time
 
 
 def _parts_in_order(node: And | Or, event_type: EventType) -> list[Expression]:
-    """The parts of a node in an order that does not depend on theirs in the text."""
+    """The parts of a node in an order that does not depend on the filter's text."""
     index, last = event_type.index, len(event_type.names)
 
     def order(part: Expression) -> tuple[int, str]:
@@ -234,9 +219,8 @@ def _parts_in_order(node: And | Or, event_type: EventType) -> list[Expression]:
 
 
 def in_order(expression: Expression, event_type: EventType) -> Expression:
-    """A gate with the parts of every node in the order of plans: filters that differ in that of their texts
-    alone share a plan.
-    """
+    """A gate with the parts of every node in a canonical order, so that filters that differ in it alone share
+    a plan."""
     if not isinstance(expression, (And, Or)):
         return expression
     parts: list[Expression] = []
@@ -246,7 +230,7 @@ def in_order(expression: Expression, event_type: EventType) -> Expression:
 
 
 def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
-    """A structure as a skeleton and its columns; and the operands, in the order of `in_order`."""
+    """The skeleton of a structure, its columns, and its operands in the order of `in_order`."""
     tree: list[Node] = []
     tested: list[int] = []
     operands: list[Operand] = []
@@ -270,17 +254,13 @@ def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Oper
 
 
 def variables_of(operands: Iterable[PartOperand]) -> tuple[Variable | None, ...]:
-    """The operands that are variables, None for constants."""
     return tuple([operand if isinstance(operand, Variable) else None for operand in operands])
 
 
 def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
-    """The key of a filter's plan and the filter's operands: its structure; or the filter as it is, and
-    none, where constants make fewer boxes.
-
-    `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables. Cached
-    by the filter.
-    """
+    """The key of a filter's plan and the filter's operands, cached in the filter. Where constants make fewer
+    boxes than variables, the key is the filter, without operands: `volume not in (1, 2, 3)` is four gaps
+    between constants, but eight boxes around three variables."""
     if filter.plan_key is None:
         filter.plan_key = _plan_key(filter)
     return filter.plan_key
@@ -310,7 +290,7 @@ def _has_fewer(filter: Filter, boxes: int) -> bool:
 def make_plan(
     filter: Filter, key: PlanKey, schema: SchemaColumns
 ) -> tuple[Plan, tuple[PartOperand, ...]] | None:
-    """The plan of a filter by its key, and its operands; None when it has no normal form under the cap."""
+    """The plan of a filter by its key, and its operands; None if it has no normal form under the cap."""
     columns: Sequence[int]
     structure, columns, variables, told_apart = key
     if isinstance(structure, Filter):
@@ -328,7 +308,7 @@ def make_plan(
 
 @lru_cache(SKELETONS)
 def _skeleton_plan(skeleton: Skeleton) -> SkeletonPlan | None:
-    """What the plans of a skeleton's structures share, computed over an event type of its places."""
+    """The common part of the plans of a skeleton, computed for an event type of its places."""
     tree, places, kinds = skeleton
     names = [f"a{place}" for place in range(len(kinds))]
     event_type = EventType("skeleton", {**dict(zip(names, kinds, strict=True)), "other": Kind.BOOL})
@@ -338,7 +318,7 @@ def _skeleton_plan(skeleton: Skeleton) -> SkeletonPlan | None:
 
 
 def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Operand]) -> Expression:
-    """The expression of a tree, over attributes of these names and a variable for every operand."""
+    """The expression of a tree over these attribute names, with a variable for every operand."""
     node, parts = next(tree), next(tree)
     assert isinstance(parts, int)
     if isinstance(node, Operator):
@@ -358,13 +338,11 @@ class SkeletonPlan:
 
     boxes: tuple[BoxSkeleton, ...]
     kinds: tuple[Kind | None, ...]
-    overlaps: bool
-    """Whether an event may match several boxes, for all that is known without the values of operands."""
+    overlaps: bool  # an event may match several boxes, whatever the operands
     equalities: tuple[tuple[int, ...], ...]
-    """The operands that one attribute must equal, one of each box, where every box has such a test of it."""
+    """Where every box tests one attribute for equality: the operands of these tests, one per box."""
     operands: tuple[PartOperand, ...]
-    is_plain: bool = field(init=False)
-    """Whether the bounds of its rows depend on the operands alone, and not on the columns."""
+    is_plain: bool = field(init=False)  # row bounds depend on operands alone, not on columns
 
     def __post_init__(self) -> None:
         is_plain = bool(self.boxes) and all(box.is_plain for box in self.boxes)
@@ -376,7 +354,7 @@ def _columnless_plan(
     boxes: tuple[Box, ...] | None,
     initial: Sequence[Operand],
 ) -> SkeletonPlan | None:
-    """The operands are those `known`, by number, and after them those that are met."""
+    """Operands of the boxes get the numbers after those of `initial`."""
     if boxes is None:
         return None
     operands = _Operands(initial)
@@ -396,7 +374,7 @@ def _equalities(box: BoxSkeleton) -> dict[int, int]:
 
 
 def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: Sequence[PartOperand]) -> bool:
-    """Whether two tests of one attribute exclude each other, whatever the values of variables."""
+    """Whether two tests of one attribute exclude each other for all values of variables."""
     return any(
         place == other_place and (_ends_before(test, after, operands) or _ends_before(after, test, operands))
         for test, place in zip(one.tests, one.places, strict=False)
@@ -405,7 +383,7 @@ def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: Sequence[PartO
 
 
 def _ends_before(test: TestPlan, other: TestPlan, operands: Sequence[PartOperand]) -> bool:
-    """Whether all values that pass a test are below all that pass the other."""
+    """Whether every value that passes a test is below every value that passes the other."""
     upper, lower = test.upper, other.lower
     if upper is None or lower is None:
         most = test.high if upper is None else largest_key(test.kind)
@@ -420,8 +398,6 @@ def _ends_before(test: TestPlan, other: TestPlan, operands: Sequence[PartOperand
 
 
 class _Operands:
-    """The operands of a plan, numbered as they come."""
-
     def __init__(self, known: Iterable[Operand]) -> None:
         self.numbers: dict[PartOperand, int] = {operand: number for number, operand in enumerate(known)}
         self.kinds: dict[int, Kind] = {}
@@ -453,7 +429,7 @@ def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxSkeleton:
 def part_plans(
     part: Part, kind: Kind, number_of: Callable[[PartOperand, Kind], int]
 ) -> Sequence[TestPlan | TextPlan]:
-    """The plans of a part of a box, on an attribute of a kind, with its operands numbered."""
+    """The tests of a part of a box on an attribute, its operands numbered by `number_of`."""
     if isinstance(part, Text):
         return [TextPlan(part.operator, number_of(part.operand, kind), part.expected)]
     if isinstance(part, Absent):

@@ -1,21 +1,18 @@
-"""Plans of whole filters: no normal form, the tree of a filter with interval tests as its leaves (Bittner and
-Hinze 2005).
+"""Plans of whole filters: the tree of a filter with interval tests as leaves, in place of its normal form
+(Bittner and Hinze 2005).
 
-Invariant: leaves are not negated (`x != 5` is `x < 5 or x > 5`), so a tree is monotone: that more leaves hold
-never makes it false. The shape of a tree belongs to the plan, and what its leaves test to each subscription:
-
+Invariant: leaves are not negated (`x != 5` is `x < 5 or x > 5`), so a tree is monotone: another leaf that
+holds never makes it false. The shape of a tree belongs to the plan, the bounds of its leaves to a
+subscription:
     a == 1 and (b < 2 or c > 3)      shape [ AND 6 | leaf 0 | OR 2 | leaf 1 | leaf 2 ]
 
-A leaf is its number; an inner node is one negative word that says which it is and how many words its children
-take. The plan also knows the least number of leaves that must hold for the tree to (the *minimum predicate
-count*).
+A leaf is its number; an inner node is one negative word of its operator and the number of its children's
+words.
 
-A tree can hold only where one of its *access rows* does, conjunctions of a few leaves, so an engine indexes
-these and evaluates the tree on what they let through. `a == 1 and (tree)` has the one row `a == 1`; a
-disjunction has those of all its parts, and `(a == 1 or b == 2) and c < 3` the rows `a == 1 and c < 3` and
-`b == 2 and c < 3`. This extends Fabret's access predicates (2001, 2.2) to trees. Invariant: the rows are
-implied by the tree, so they never exclude an event that matches.
-"""
+*Access rows* are conjunctions of a few leaves, one of which holds wherever the tree does. An engine indexes
+them and evaluates the tree where one holds: `(a == 1 or b == 2) and c < 3` has the rows `a == 1 and c < 3`
+and `b == 2 and c < 3`. This extends Fabret's access predicates (2001, 2.2) to trees. Invariant: the tree
+implies one of its rows, so rows never exclude an event that matches."""
 
 from __future__ import annotations
 
@@ -57,15 +54,14 @@ _NEVER = _Inner(OR, ())
 
 
 def inner_word(operator: int, words: int) -> int:
-    """The word of an inner node whose children take so many words."""
+    """The word of an inner node whose children take `words` words."""
     return -1 - (2 * words + operator)
 
 
 @dataclass(slots=True)
 class TreeShape:
-    """The shape of a plan's trees; `least` leaves must hold, and where `all_of_them` do, nothing is left to
-    evaluate.
-    """
+    """The shape of a plan's trees. `least` leaves must hold for the tree to hold (the *minimum predicate
+    count*); if `all_of_them`, that decides, without an evaluation."""
 
     words: Shape
     least: int
@@ -103,7 +99,7 @@ def make_tree(
 
 
 def _write(node: _Node, leaves: list[_Leaf], words: list[int], depth: int) -> int:
-    """Append a node's leaves and words; returns how deep it goes."""
+    """Append a node's leaves and words; returns how many inner nodes it nests."""
     if isinstance(node, _Leaf):
         words.append(len(leaves))
         leaves.append(node)
@@ -125,7 +121,7 @@ def _least(node: _Node) -> int:
 
 
 class _Maker:
-    """A tree in the making; notes the kind of every operand that it uses."""
+    """A tree in the making, and the kind of every operand it uses."""
 
     def __init__(self, event_type: EventType, kinds: list[Kind | None]) -> None:
         self.event_type = event_type
@@ -149,9 +145,7 @@ class _Maker:
 
 
 def _predicate(column: int, kind: Kind, predicate: Predicate) -> tuple[_Node, tuple[int, ...]]:
-    """The node of a predicate of a structure, whose variables are called 1, 2, ..., and the numbers of its
-    operands.
-    """
+    """The node of a predicate whose operands are variables named 1, 2, ..., and the operands' numbers."""
     numbers: dict[int, None] = {}
 
     def number_of(operand: PartOperand, _: Kind) -> int:
@@ -170,14 +164,12 @@ def _predicate(column: int, kind: Kind, predicate: Predicate) -> tuple[_Node, tu
 
 
 _SHORT = 2
-_short_predicate = lru_cache(maxsize=8_192)(_predicate)
-"""Filters of any structure have the same predicates of few operands, since these are numbered."""
+_short_predicate = lru_cache(maxsize=8_192)(_predicate)  # shared by all filters, since operands are numbered
 
 
 def _joined(operator: int, children: list[_Node]) -> _Node:
-    """One node of these children, those of its own kind drawn in; an empty disjunction makes a conjunction
-    one, too.
-    """
+    """A node of these children, with children of the same operator merged into it; a conjunction that
+    contains an empty disjunction is empty."""
     flat: list[_Node] = []
     for child in children:
         if operator == AND and child == _NEVER:
@@ -190,7 +182,7 @@ def _joined(operator: int, children: list[_Node]) -> _Node:
 
 
 def _paired(children: list[_Node]) -> list[_Node]:
-    """Parts of a conjunction, a lower and an upper bound of one attribute joined in one interval."""
+    """The parts of a conjunction, with a lower and an upper bound of one attribute joined in one interval."""
     paired: list[_Node] = []
     waiting: dict[tuple[int, bool], int] = {}
     for child in children:
@@ -213,42 +205,34 @@ def _paired(children: list[_Node]) -> list[_Node]:
 # --- access rows ----------------------------------------------------------------------------------
 
 
-Row = tuple[int, ...]
-"""The leaves of a conjunction, by number."""
+Row = tuple[int, ...]  # the numbers of its leaves
 
-MOST_TESTS = 4
-"""The most leaves of an access row: each is stored once more."""
+MOST_TESTS = 4  # leaves of an access row: each is stored once more
 ENOUGH = 1e-3
-"""A part of the events so small that one more test would cost more than it spares."""
+"""Share of the events below which another test costs more than it saves."""
 FEW = 0.1
-"""A part of the events so small that alternatives, which multiply rows, would cost more than they spare."""
-MOST_ROWS = 16
-"""The most rows that a product of alternatives may have."""
-USELESS = 0.9
-"""The least part of the events from which on a test is no reason to look for a tree by it."""
+"""Share of the events below which alternatives, which multiply rows, cost more than they save."""
+MOST_ROWS = 16  # the most rows of a product of alternatives
+USELESS = 0.9  # the share of the events from which on a test restricts too little to find a tree by it
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rows by which a part of a tree is found, and the part of the events they are expected to let
-    through.
-    """
+    """The rows by which part of a tree is found, and the expected share of the events that pass them."""
 
     rows: tuple[Row, ...]
     passed: float
 
 
 def access_rows(words: Sequence[int], passed: Sequence[float]) -> Access:
-    """The access rows of a tree in words (`compile/tree_plan.py`), where leaf i holds for the part
-    passed[i] of the events; one row without tests where every event may match. Linear in the tree; the rows
-    are at most some four times as many as its leaves.
-    """
+    """The access rows of a tree in words, where leaf i holds for the share passed[i] of the events; one row
+    without tests if every event may match. Linear in the tree; at most about four rows per leaf."""
     access, _ = _access(words, 0, passed)
     return Access(((),), 1.0) if access is None else access
 
 
 def _access(words: Sequence[int], at: int, passed: Sequence[float]) -> tuple[Access | None, int]:
-    """The access of the node at a word, None where nothing restricts it; and the next word."""
+    """The access of the node at a word, None if nothing restricts it, and the next word."""
     word = words[at]
     at += 1
     if word >= 0:
@@ -272,7 +256,7 @@ def _any(parts: list[Access]) -> Access | None:
 
 
 def _all(parts: list[Access]) -> Access:
-    """The most selective part, and others with it while they are worth their tests and rows."""
+    """The most selective part, joined with others while they are worth their tests and rows."""
     first, *others = sorted(parts, key=lambda part: (part.passed * len(part.rows) ** 0.5, len(part.rows)))
     rows, share = first.rows, first.passed
     for part in others:
