@@ -1,14 +1,9 @@
 """Boxes: the disjunctive normal form of a filter, with at most one test per attribute in a conjunction.
 
-This is what engines compile. A box is a tuple of *parts*: `Test` (an interval of the attribute's kind, its
-bounds constants or variables), `Absent` and `Text` (what is no interval: a boolean to be derived from a
-string). A filter matches an event exactly when all parts of one of its boxes hold.
-
-Boxes that are empty whatever the variables' values are omitted; `()` matches nothing, `((),)` everything. A
-box whose bounds are variables may still be empty for some values. The form is capped, because it can be
+Engines compile boxes. A filter matches an event exactly when all parts of one of its boxes hold. Boxes that
+are empty for all values of variables are omitted; `()` matches nothing, `((),)` everything. The form can be
 exponentially longer than the filter: over the cap there are no boxes, and engines match the tree itself
-(Bittner and Hinze 2005).
-"""
+(Bittner and Hinze 2005)."""
 
 from __future__ import annotations
 
@@ -38,9 +33,8 @@ from covey.matcher.expressions.operators import SPECS, Interval, Operator, Synta
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of an interval; `strict` leaves the end itself out. `past`: the end is the least string above
-    all that begin with the operand.
-    """
+    """One end of an interval, excluded if `strict`; if `past`, the least string above all that begin with the
+    operand."""
 
     operand: Operand
     strict: bool
@@ -49,12 +43,11 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """`lower <= attribute <= upper` in the order of the attribute's kind; of several bounds all must hold.
+    """`lower <= attribute <= upper` in the order of the attribute's kind; all bounds must hold.
 
-    Equality is one same bound, not strict, on both sides. A side without bounds is open up to and including
-    infinity, but NaN lies in no interval. Without any bound the test is `exists`, which NaN passes; with
-    `nan` it is "exactly NaN".
-    """
+    Equality is the same bound, not strict, on both sides. A side without bounds includes infinity, but NaN
+    lies in no interval. Without bounds the test is `exists`, which NaN passes; with `nan` it is "exactly
+    NaN"."""
 
     __test__ = False  # not for pytest
 
@@ -83,9 +76,8 @@ PartOperand = Operand | Members
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The attribute is there, and `attribute operator operand` is `expected`; the operator is SUFFIX or
-    CONTAINS, on a string, or IN, whose operand is `Members`.
-    """
+    """The attribute is present, and `attribute operator operand` is `expected`; the operator is SUFFIX or
+    CONTAINS, on a string, or IN, whose operand is `Members`."""
 
     attribute: str
     operator: Operator
@@ -93,7 +85,7 @@ class Text:
     expected: bool
 
     def decides(self, value: Scalar) -> bool | None:
-        """Whether a value passes; None where the operand is a variable."""
+        """Whether a value passes; None if the operand is a variable."""
         if isinstance(self.operand, Members):
             return (value in self.operand.value) is self.expected
         if not isinstance(self.operand, Constant):
@@ -104,11 +96,10 @@ class Text:
 Part = Test | Absent | Text
 
 Alternatives = list[tuple[Part, ...]]
-"""A disjunction of conjunctions of parts."""
 
 
 def members_of(predicate: Predicate, most: int) -> Members | None:
-    """The constants of an `in` or `not in`, if they are more than `most` and there are no variables."""
+    """The constants of an `in` or `not in`, if there are more than `most` and no variables."""
     if SPECS[predicate.operator].syntax is not Syntax.LIST or len(predicate.operands) <= most:
         return None
     constants = [operand.value for operand in predicate.operands if isinstance(operand, Constant)]
@@ -118,10 +109,8 @@ def members_of(predicate: Predicate, most: int) -> Members | None:
 
 
 def requirements(predicate: Predicate, kind: Kind) -> list[Alternatives]:
-    """The parts of a predicate: it holds where all requirements do, each by one of its alternatives.
-
-    A test of them has at most one bound on a side.
-    """
+    """The predicate holds where every requirement has an alternative whose parts hold. A test has at most one
+    bound on a side."""
     attribute, operands, spec = predicate.attribute, predicate.operands, SPECS[predicate.operator]
     if spec.presence is not None:
         return [[(Test(attribute) if spec.presence else Absent(attribute),)]]
@@ -138,7 +127,7 @@ def requirements(predicate: Predicate, kind: Kind) -> list[Alternatives]:
 
 
 def _unlike(attribute: str, kind: Kind, operator: Operator, operand: Operand) -> Alternatives:
-    """The present values that do not pass an operator: a point, a prefix, or a text."""
+    """The values that are present and fail an operator: a point, a prefix, or a text."""
     if SPECS[operator].is_text:
         return [(Text(attribute, operator, operand, False),)]
     above = Bound(operand, True) if SPECS[operator].is_point else Bound(operand, False, past=True)
@@ -157,10 +146,10 @@ def _within(attribute: str, interval: Interval, operands: tuple[Operand, ...]) -
 
 
 CONJUNCTION_CAP = 64
-"""The most conjunctions a normal form may have."""
+"""The most conjunctions of a normal form."""
 
 PREDICATE_CAP = 4096
-"""The most predicates of a normal form, counted with their operands."""
+"""The most predicates of a normal form; operands count as predicates."""
 
 
 Box = tuple[Part, ...]
@@ -168,10 +157,8 @@ Forms = tuple[tuple[Leaf, ...], ...]
 
 
 def conjunctions(expression: Expression, cache: dict[int, Forms | None] | None = None) -> Forms | None:
-    """The disjunctive normal form over the leaves as they are; None when it is over a cap.
-
-    `cache` holds the forms of sub-expressions by identity, for callers that need several.
-    """
+    """The disjunctive normal form over the leaves; None over a cap. `cache` has the forms of sub-expressions
+    by `id`, for callers that need several."""
     if not isinstance(expression, (And, Or)):
         return ((expression,),)
     cache = {} if cache is None else cache
@@ -207,9 +194,8 @@ def _size(expression: Expression) -> int:
 
 
 def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] | None:
-    """The boxes of a checked expression, or None when it is over a cap. Lists of more constants than the cap
-    are sets; where boxes are too many all the same, all lists of constants are.
-    """
+    """The boxes of a checked expression, or None over a cap. Lists of more constants than the cap are sets;
+    if there are still too many boxes, all lists of constants are."""
     if _size(expression) > PREDICATE_CAP:
         return None
     boxes = _boxes_of(event_type, expression, CONJUNCTION_CAP)
@@ -217,7 +203,7 @@ def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] |
 
 
 def _boxes_of(event_type: EventType, expression: Expression, longest: int) -> tuple[Box, ...] | None:
-    """The boxes where lists of more than `longest` constants are sets."""
+    """The boxes, with lists of more than `longest` constants as sets."""
     forms = conjunctions(expression)
     if forms is None:
         return None
@@ -266,9 +252,7 @@ def _alternatives(predicate: Predicate, kind: Kind, longest: int) -> list[tuple[
 
 
 def _gaps(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[tuple[Part, ...]]:
-    """The values unlike all operands: gaps between constants, which lie in a known order, and both sides of
-    every variable.
-    """
+    """The values unlike all operands: the gaps between constants, and both sides of every variable."""
     if not operands:
         return [(Test(attribute),)]
     constants = [operand for operand in operands if isinstance(operand, Constant)]
@@ -300,8 +284,6 @@ def _gaps(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[tup
 
 
 class _BoxBuilder:
-    """The tests of a box so far, by attribute."""
-
     __slots__ = ("absent", "event_type", "tests", "texts")
 
     def __init__(self, event_type: EventType) -> None:
@@ -343,7 +325,7 @@ class _BoxBuilder:
         return self._settle_texts(attribute)
 
     def _settle_texts(self, attribute: str) -> bool:
-        """Decide the texts of an attribute whose value a constant gives, or that is NaN."""
+        """Decide the texts of an attribute that is NaN or equal to a constant."""
         test, texts = self.tests.get(attribute), self.texts.get(attribute)
         if test is None or texts is None:
             return True
@@ -378,14 +360,13 @@ class _BoxBuilder:
 
 
 def _is_open(test: Test) -> bool:
-    """Whether a test has variables as its only bounds, at most one on a side."""
+    """Whether the test's only bounds are variables, at most one on a side."""
     if test.nan or len(test.lower) > 1 or len(test.upper) > 1:
         return False
     return not any(isinstance(bound.operand, Constant) for bound in (*test.lower, *test.upper))
 
 
 def _joined(a: Test, b: Test, kind: Kind) -> Test | None:
-    """Both tests in one; None when no value can pass both."""
     if not (a.lower or a.upper or a.nan):
         return b
     if not (b.lower or b.upper or b.nan):
@@ -400,7 +381,7 @@ def _joined(a: Test, b: Test, kind: Kind) -> Test | None:
 def _tightest(
     a: tuple[Bound, ...], b: tuple[Bound, ...], kind: Kind, lower: bool
 ) -> tuple[tuple[Bound, ...], Cut]:
-    """The bounds of both, of the constant ones the tightest alone; and where they cut at the least."""
+    """The bounds of both, with only the tightest of the constants; and its cut."""
     line = LINES[kind]
     kept: dict[Bound, None] = {}
     best: Bound | None = None

@@ -1,20 +1,18 @@
 """Atoms of calls: what covering compares of the calls of named operators in a conjunction.
 
-A call without free variables is an atom by itself (`CallAtom`). Calls with common free variables, and the
-constraints on these, are one atom (`Joint`), true where one binding satisfies all of them. A filter with free
-variables over the cap of the normal form is one atom as a whole (`Whole`), since a tree of regions would bind
-each part by itself.
+A call without free variables is one atom (`CallAtom`). Calls with common free variables, and the constraints
+on these, are one atom (`Joint`), true where one binding satisfies all of them. A filter with free variables
+over the cap of the normal form is one atom (`Whole`), since a tree of regions would bind each part
+separately.
 
-An atom is implied by an equal one, by one whose arguments the operator's covering rule calls narrower, and a
-joint one by a homomorphism of its free variables. Nothing else is tried, so that a yes is always right. The
-calls of an operator with state are implied by nothing: what they answer depends on the events that the rest
-of their filter lets through.
+An atom is implied by an equal one, by one with arguments that the operator's covering rule makes narrower,
+and a joint one by a homomorphism of its free variables. Nothing else is tried, so a yes is always right.
+Calls of operators with state are implied by nothing: their results depend on which events the rest of the
+filter passes.
 
-Plans are from values to atoms, and to the cuts that calls imply. As `cutting.py` does for predicates: what
-does not depend on values is computed once per conjunction. A call implies that its attributes are present,
-and that they lie within the bounds that its operator states (`NamedOperator.bounds`). A variable without a
-value stays in the atom, which then has no bounds.
-"""
+A call implies that its attributes are present and within the bounds of its operator (`NamedOperator.bounds`).
+Plans compute once per conjunction what does not depend on values, as in `cutting.py`. A variable without a
+value stays in the atom, which then has no bounds."""
 
 from __future__ import annotations
 
@@ -55,24 +53,20 @@ from covey.matcher.operators.table import (
     note_bounds,
 )
 
-FREE = "?"
-"""Stands for a free variable in the shape of a call."""
+FREE = "?"  # a free variable in the shape of a call
 
-MOST_CALLS = 64
-"""The most calls of a joint atom, and of the joint atoms that it is compared with."""
+MOST_CALLS = 64  # calls of a joint atom, and of the joint atoms compared with it
 
-STEP_BUDGET = 1024
-"""The most calls that a search for a homomorphism tries to map."""
+STEP_BUDGET = 1024  # calls that a search for a homomorphism tries to map
 
 Shape = tuple[str, tuple[str | None, ...]]
-"""The operator of a call, and per argument the attribute, `FREE`, or None for a value."""
+"""The operator of a call, and per argument its attribute, `FREE`, or None for a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallAtom:
-    """A call. `values` has an entry per argument: a value, a `Variable` without one, None for an attribute or
-    free variable, a `Constant` for true and false of an unknown operator.
-    """
+    """A call. `values` has one entry per argument: a value; a `Variable` without a value; None for an
+    attribute or free variable; a `Constant` for true or false of an unknown operator."""
 
     shape: Shape
     values: tuple[Scalar | Constant | Variable | None, ...]
@@ -92,7 +86,7 @@ class Joint:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A filter, by the text of its structure and the operands, constants where they have values."""
+    """A filter, by the text of its structure and the operands: constants where they have values."""
 
     text: str
     operands: tuple[Operand, ...]
@@ -128,16 +122,14 @@ def implies_call(a: CallAtom, b: CallAtom) -> bool:
 
 # --- joint atoms --------------------------------------------------------------------------------------------
 
-_Name = tuple[int, str]
-"""A free variable: the number of its joint atom, and its name there."""
+_Name = tuple[int, str]  # the number of the joint atom, and the free variable's name there
 _Terms = tuple[tuple[int | float, _Name], ...]
 _Known = dict[_Terms, list[tuple[Operator, Operand]]]
 
 
 def implies_joint(atoms: Sequence[Joint], joint: Joint) -> bool:
-    """Is a joint atom true wherever these are? A mapping of its free variables to theirs shows it, under
-    which each of its calls is implied by one of their calls, and each of its constraints by one of theirs.
-    """
+    """Is `joint` true wherever all `atoms` are? Searches a mapping of its free variables to theirs under
+    which their calls imply each of its calls, and their constraints each of its constraints."""
     calls = [(call, [(i, name) for name in free]) for i, one in enumerate(atoms) for call, free in one.calls]
     if len(calls) > MOST_CALLS or len(joint.calls) > MOST_CALLS:
         return False
@@ -186,9 +178,8 @@ def _satisfied(constraint: Constraint, known: _Known, mapping: dict[str, _Name])
 
 
 def _normal(constraint: Constraint, names: dict[str, _Name]) -> tuple[_Terms, Operator, Operand]:
-    """A constraint over other names; two terms in order, the first of them positive. Neither changes what is
-    computed in floating point, unlike another order of three terms, or another scale.
-    """
+    """A constraint over other names, two terms sorted and the first positive. Neither step changes a
+    floating-point result; sorting three terms or another scale would."""
     terms = [(scale, names[name]) for scale, name in constraint.terms]
     operator, operand = constraint.operator, constraint.operand
     if len(terms) == 2:
@@ -211,7 +202,7 @@ _ABOVE, _BELOW = (Operator.GT, Operator.GE), (Operator.LT, Operator.LE)
 
 
 def value_implies(a: Operator, s: Operand, b: Operator, t: Operand) -> bool:
-    """Does every value that passes `a s` pass `b t`? False where a simple comparison does not show it."""
+    """Does every value that passes `a s` pass `b t`? False if a simple comparison does not show it."""
     if s == t:
         return a is b or b in SPECS[a].weaker
     if not isinstance(s, Constant) or not isinstance(t, Constant):
@@ -227,7 +218,7 @@ def value_implies(a: Operator, s: Operand, b: Operator, t: Operand) -> bool:
 
 
 def _is_less(a: Scalar, b: Scalar) -> bool:
-    """Is a less than b, also once both are floats? False for values that do not compare."""
+    """Is a less than b, as floats as well? False for values that do not compare."""
     numbers = isinstance(a, int | float) and isinstance(b, int | float)
     if isinstance(a, bool) is not isinstance(b, bool) or not (numbers or type(a) is type(b)):
         return False
@@ -239,7 +230,7 @@ def _is_less(a: Scalar, b: Scalar) -> bool:
 
 
 def keys_of(atom: CallAtom | Joint | Whole) -> list[int]:
-    """Numbers of 32 bits: those of an atom are among those of the atoms that imply it."""
+    """Numbers of 32 bits; the keys of an atom are a subset of the keys of the atoms that imply it."""
     if isinstance(atom, Whole):
         return [crc32(atom.text.encode())]
     if isinstance(atom, Joint):
@@ -259,8 +250,7 @@ def _key_of_shape(shape: Shape, expected: bool) -> int:
     return crc32(repr((shape, expected)).encode())
 
 
-Restriction = tuple[str, Cuts]
-"""An attribute, and the only values of it for which a call may be true."""
+Restriction = tuple[str, Cuts]  # the only values of an attribute for which a call may be true
 
 
 class CallPlan:
@@ -287,7 +277,6 @@ class CallPlan:
                 self._getters.append((place, getter(argument, kind), argument))
 
     def present(self) -> list[Restriction]:
-        """That its attributes are present."""
         return [(attribute, LINES[kind].present) for _, attribute, kind in self._attributes]
 
     def atom(self, values: Values) -> CallAtom:
@@ -302,7 +291,7 @@ class CallPlan:
         return CallAtom(self._shape, tuple(filled), self.expected)
 
     def bounds(self, atom: CallAtom) -> list[Restriction]:
-        """The bounds of its attributes, for these values."""
+        """The bounds of its attributes, for the values in `atom`."""
         name, bounds = self._shape[0], self._bounds(atom)
         return [
             (attribute, cuts)
@@ -311,7 +300,7 @@ class CallPlan:
         ]
 
     def intervals(self, atom: CallAtom) -> dict[str, list[tuple[float, float]]]:
-        """The closed intervals of its numeric attributes that have bounds, for these values."""
+        """The closed intervals of its bounded numeric attributes, for the values in `atom`."""
         name, bounds = self._shape[0], self._bounds(atom)
         found: dict[str, list[tuple[float, float]]] = {}
         for place, attribute, kind in self._attributes if bounds else ():
@@ -356,8 +345,6 @@ def _cuts_of(name: str, kind: Kind, intervals: Intervals | None) -> Cuts | None:
 
 
 class JointPlan:
-    """Calls with common free variables, and the constraints on these."""
-
     __slots__ = ("_constraints", "calls")
 
     def __init__(
@@ -379,7 +366,6 @@ class JointPlan:
         return Joint(calls, tuple(constraints))
 
     def bounds(self, joint: Joint) -> list[Restriction]:
-        """The bounds of the attributes of all calls."""
         return [
             restriction
             for call, (atom, _) in zip(self.calls, joint.calls, strict=True)
@@ -395,7 +381,7 @@ def _operand(operand: Operand, get: Getter, values: Values) -> Operand:
 
 
 class WholePlan:
-    """A filter that is one atom, whatever its variables are called."""
+    """A filter as one atom, independent of its variables' names."""
 
     __slots__ = ("_calls", "_operands", "_text")
 
@@ -415,7 +401,7 @@ class WholePlan:
 def joint_plans(
     event_type: EventType, calls: Iterable[Call], constraints: Iterable[Constraint]
 ) -> list[JointPlan]:
-    """The plans of calls with free variables and of constraints, one for those that are connected."""
+    """The plans of calls with free variables and of constraints, one per connected group."""
     groups: list[tuple[set[str], list[Call], list[Constraint]]] = []
     members: list[Call | Constraint] = [*calls, *constraints]
     for member in members:

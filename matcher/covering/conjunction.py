@@ -1,11 +1,9 @@
 """Conjunctions: intervals per attribute, and atoms for everything else. Regions consist of them.
 
-An *atom* is what has no cut points: the predicates `suffix` and `contains`, any predicate with a variable
-that has no value, and calls (`call_atoms.py`). The atom of a predicate is implied by itself, a longer text,
-or a single string that satisfies it; nothing else is tried. Invariant of conjunctions that come out of
-`settled`: every attribute of an atom has cuts, which leave out absence; atoms that cuts of single strings
-decide are gone.
-"""
+An *atom* has no cut points: the predicates `suffix` and `contains`, predicates with a variable without a
+value, and calls (`call_atoms.py`). A predicate's atom is implied by itself, a longer text, or a single string
+that satisfies it; nothing else is tried. Invariant of `settled` conjunctions: every attribute of an atom has
+cuts without absence, and no atom is left that cuts of single strings decide."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ Atom = Predicate | CallAtom | Joint | Whole
 _NO_ATOMS: frozenset[Atom] = frozenset()
 
 FEW_ATOMS = 64
-"""Over this number of atoms, each is compared with its equals only: pairs would cost too much."""
+"""Above this number of atoms, each is compared only with its equals: pairs would cost too much."""
 
 
 class Conjunction:
@@ -87,7 +85,7 @@ def _contradict(calls: list[CallAtom]) -> bool:
 
 
 def implied(inner: Conjunction, atom: Atom) -> bool:
-    """Is an atom true wherever a conjunction is? False where a simple comparison does not show it."""
+    """Is an atom true wherever a conjunction is? False if a simple comparison does not show it."""
     if isinstance(atom, Predicate):
         return atom in inner.atoms or _implied_predicate(inner, atom)
     if isinstance(atom, CallAtom):
@@ -121,7 +119,7 @@ def text_of(atom: Predicate) -> str | None:
 
 
 def passing(cuts: Cuts, atom: Predicate, text: str) -> Cuts | None:
-    """The strings in the cuts that pass the atom; None where the cuts contain more than single strings."""
+    """The cuts of the strings that pass the atom; None if the cuts contain more than single strings."""
     passed: list[Cut] = []
     for i in range(0, len(cuts), 2):
         string = only_string(cuts, i)
@@ -133,7 +131,7 @@ def passing(cuts: Cuts, atom: Predicate, text: str) -> Cuts | None:
 
 
 def implies(a: Predicate, b: Predicate) -> bool:
-    """Is atom b true wherever atom a is? False where a simple comparison does not show it."""
+    """Is atom b true wherever atom a is? False if a simple comparison does not show it."""
     if a == b:
         return True
     if a.attribute != b.attribute:

@@ -1,19 +1,15 @@
-"""Covering: does one filter accept whatever another accepts, and do two filters intersect?
+"""Covering: does one filter accept every event that another accepts, and do two filters intersect? (Jayaram
+et al. section 3.1; Carzaniga et al.'s covering relations.)
 
-Both orders of regions are sound always: a yes means that every event of the narrower one matches the wider.
-`holds_region`, the order of posets, says yes where each conjunction of the narrower region lies in one of the
-wider's, which an index answers (`region_index.py`). `covers_region` says yes also where several cover one
-together (up to a budget: they are subtracted from it until nothing is left), so it is complete for regions
-whose conjunctions restrict attributes to intervals. Atoms (`conjunction.py`) and trees (`region.py`) are
-decided by simple comparisons. `intersects` is sound the other way: a no means that no event
-matches both. (Jayaram et al. section 3.1; Carzaniga et al.'s covering relations.)
+Yes from `holds_region` and `covers_region`, and no from `intersects_region`, are always right.
+`holds_region`, the order of posets, is yes where each conjunction of the narrower region lies in one of the
+wider's; `covers_region` also where several cover it together, so it is complete, up to a budget, for
+conjunctions of intervals. Atoms (`conjunction.py`) and trees (`region.py`) are decided by simple comparisons.
 
-Routing calls this tens of thousands of times a second. It stores (filter, values, region) per subscription,
-where `region = filter.region(filter.check_values(values))`, and computes the region anew on an UPD. The
-caller ensures that both regions belong to one event type, in schemas that agree. Measured on a core of a
-busy development machine, for two to five predicates: 1.2 to 5 µs for a region from values, 0.3 to 0.7 µs for
-covers, 1 to 1.5 µs for intersects; atoms and `in` cost up to 8 µs.
-"""
+Routing stores `region = filter.region(filter.check_values(values))` per subscription, and computes it anew on
+an UPD. Both regions must belong to one event type, in schemas that agree. Measured on a core of a busy
+development machine, for two to five predicates: 1.2 to 5 µs for a region from values, 0.3 to 0.7 µs for
+covers, and 1 to 1.5 µs for intersects; atoms and `in` cost up to 8 µs."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from covey.matcher.covering.region import Region, RegionPlan, plan_region
 from covey.matcher.expressions.expression import Predicate
 
 PIECE_BUDGET = 512
-"""The most pieces into which a conjunction is split to test whether several cover it together."""
+"""The most pieces of a conjunction in the test whether several others cover it together."""
 
 TREE_BUDGET = 4096
 """The most pairs of parts that are compared for filters over the cap of the normal form."""
@@ -37,9 +33,7 @@ def covers_region(wider: Region, narrower: Region) -> bool:
 
 
 def holds_region(wider: Region, narrower: Region, together: bool = False) -> bool:
-    """Does each conjunction of the narrower region lie in one of the wider, or in several `together`? About a
-    microsecond for conjunctions.
-    """
+    """Does each conjunction of the narrower region lie in one of the wider, or in several `together`?"""
     wide, narrow = wider.conjunctions, narrower.conjunctions
     if wide is None or narrow is None:
         return wider == narrower or _tree_covers(wider, narrower, [TREE_BUDGET])
@@ -56,7 +50,7 @@ def holds_region(wider: Region, narrower: Region, together: bool = False) -> boo
 
 
 def holds_both_ways(a: Region, b: Region) -> tuple[bool, bool]:
-    """`holds_region(a, b)` and `holds_region(b, a)`, as for a region and what it becomes by an update."""
+    """`holds_region(a, b)` and `holds_region(b, a)`, as for a region before and after an update."""
     if a.conjunctions and b.conjunctions and len(a.conjunctions) == len(b.conjunctions) == 1:
         one, other = a.conjunctions[0], b.conjunctions[0]
         if not one.atoms and not other.atoms and one.cuts.keys() == other.cuts.keys():

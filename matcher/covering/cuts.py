@@ -8,9 +8,7 @@ of values as intervals between them.
     missing            a point of its own below all values
 
 The int64 keys of engines are these cuts, within 64 bits (`encoding/keys.py`). A set of values is a flat tuple
-of cuts (low, high, low, high, ...), strictly ascending; () is empty. Kinds differ in their cuts alone: the
-operations on sets serve all of them.
-"""
+of cuts (low, high, low, high, ...), strictly ascending; () is empty."""
 
 from __future__ import annotations
 
@@ -39,10 +37,8 @@ _BEYOND_INT64 = INT64_MAX + 1
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The cut points of one kind: `before` and `after` a value in its inner form, and the ends of the order.
-
-    Values lie in [low, top), NaN in [top, end) where the kind has it, a missing attribute in [missing, low).
-    """
+    """The order of one kind: the cuts `before` and `after` a value in its inner form, and the ends. Values
+    lie in [low, top), NaN in [top, end) if the kind has it, a missing attribute in [missing, low)."""
 
     before: Callable[[Any], Cut]
     after: Callable[[Any], Cut]
@@ -81,13 +77,11 @@ def _clamped(cut: int) -> int:
 
 
 def float_cut(value: float) -> int:
-    """The cut before a float."""
     bits: int = _BITS(_DOUBLE(value))[0]
     return bits if bits >= 0 else INT64_MIN - bits  # -0.0 and 0.0 both give 0
 
 
 def float_cuts(low: float, high: float) -> tuple[int, int]:
-    """The cuts before two floats."""
     first: int
     second: int
     first, second = _TWO_BITS(_TWO_DOUBLES(low, high))
@@ -131,7 +125,7 @@ LINES: dict[Kind, Line] = {
 
 
 def point_of(line: Line, value: Scalar | None) -> Cut:
-    """The cut before an event's value, NaN and None included: the value is in the interval that holds it."""
+    """The cut before an event's value, NaN and None included: the start of the value's interval."""
     if value is None:
         return line.missing
     return line.top if value != value else line.before(value)
@@ -144,7 +138,7 @@ Cuts = tuple[Cut, ...]
 
 
 def only_string(cuts: Cuts, i: int) -> str | None:
-    """The string in the interval at `cuts[i]` when it holds exactly one."""
+    """The string in the interval at `cuts[i]` if it holds exactly one."""
     low: str = cuts[i]
     return low[1:] if low and cuts[i + 1] == low + "\0" else None
 
@@ -169,8 +163,7 @@ def intersection(a: Cuts, b: Cuts) -> Cuts:
 
 def common(sets: Sequence[Cuts]) -> Cuts:
     """The intersection of one or more sets, in O(n log n) of their n cuts: in pairs, since one after the
-    other would copy what `!=` of many constants leaves for each of them.
-    """
+    other would copy the many gaps of each `!=` constant."""
     while len(sets) > 1:
         pairs = [intersection(sets[i], sets[i + 1]) for i in range(0, len(sets) - 1, 2)]
         sets = [*pairs, sets[-1]] if len(sets) % 2 else pairs
@@ -178,7 +171,7 @@ def common(sets: Sequence[Cuts]) -> Cuts:
 
 
 def union(sets: list[Cuts]) -> Cuts:
-    """The union of any number of sets; those that touch become one interval."""
+    """The union of any number of sets; sets that touch become one interval."""
     pairs = sorted([(cuts[i], cuts[i + 1]) for cuts in sets for i in range(0, len(cuts), 2)])
     merged: list[Cut] = []
     for low, high in pairs:
@@ -190,7 +183,6 @@ def union(sets: list[Cuts]) -> Cuts:
 
 
 def difference(a: Cuts, b: Cuts, line: Line) -> Cuts:
-    """What is in a and not in b."""
     if not b:
         return a
     ends = (line.missing, *b, line.end)
@@ -213,7 +205,6 @@ def within(inner: Cuts, outer: Cuts) -> bool:
 
 
 def overlap(a: Cuts, b: Cuts) -> bool:
-    """Do they share a value?"""
     if len(a) == 2 and len(b) == 2:
         return bool(a[0] < b[1] and b[0] < a[1])
     i = j = 0

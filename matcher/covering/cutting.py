@@ -1,10 +1,8 @@
 """From values to cuts: operands and predicates as functions of the variables' values.
 
-Routing evaluates the same predicates with new values tens of thousands of times a second. Kind, operator,
-scale and the end of an interval do not depend on values: they are evaluated once, and a function with few
-steps remains. It raises `KeyError` when a variable has no value. Invariant: it returns what
-`values.evaluate` and `cuts.py` imply.
-"""
+Routing evaluates the same predicates with new values tens of thousands of times a second, so everything that
+does not depend on values is evaluated once. The functions raise `KeyError` if a variable has no value.
+Invariant: they return what `values.evaluate` and `cuts.py` imply."""
 
 from __future__ import annotations
 
@@ -19,12 +17,11 @@ from covey.matcher.expressions.values import affine, normal
 
 Values = Mapping[str, Scalar]
 Getter = Callable[[Values], Scalar]
-Span = Callable[[Values], tuple[Cut, Cut]]
-"""The ends of one interval."""
+Span = Callable[[Values], tuple[Cut, Cut]]  # the ends of one interval
 
 
 def getter(operand: Operand, kind: Kind | None) -> Getter:
-    """What an operand stands for on an attribute of a kind, in the form that `values.normal` gives."""
+    """The value of an operand on an attribute of a kind, as a function; in the form of `values.normal`."""
     if isinstance(operand, Constant):
         constant = operand.value
         return lambda values: constant
@@ -54,20 +51,17 @@ def getter(operand: Operand, kind: Kind | None) -> Getter:
 
 
 _USUAL: dict[Kind | None, type] = {Kind.FLOAT64: float, Kind.INT64: int}
-"""What a number of a kind is in the form that `normal` gives, nearly always."""
+"""The class of nearly all numbers in `normal` form."""
 
 
 # --- one interval -------------------------------------------------------------------------------------------
 
-_End = tuple[Operand, bool]
-"""An operand, and whether the end lies after it rather than before."""
+_End = tuple[Operand, bool]  # the operand, and whether the end lies after it rather than before
 
 
 def span_of(predicates: Sequence[Predicate], kind: Kind) -> Span | None:
-    """The one interval that predicates on one attribute leave; None if it may be several.
-
-    It is empty when its low end is not below its high end.
-    """
+    """The one interval that predicates on one attribute leave, empty if low >= high; None if it may be
+    several."""
     lows: list[_End] = []
     highs: list[_End] = []
     for predicate in predicates:
@@ -105,9 +99,8 @@ def _ending(operand: Operand, after: bool, kind: Kind) -> Callable[[Values], Cut
 
 
 def _float_span(low: _End | None, high: _End | None, general: Span) -> Span:
-    """The same for floats with one operand at each end, as bounds and boxes have it, in as few steps as can
-    be: it takes most of the time of a region.
-    """
+    """The interval of floats with at most one operand at each end, as in bounds and boxes, in as few steps as
+    possible: it takes most of the time of a region."""
     first, last = low or high, high or low
     assert first is not None
     assert last is not None

@@ -1,18 +1,16 @@
-"""Regions: what a filter accepts once its variables have values, in the form on which covering is decided.
+"""Regions: the events that a filter accepts for given values, in the form on which covering is decided.
 
-A region is a union of *conjunctions*; a conjunction restricts some attributes, each to a set of intervals
-(see `cuts.py`), and holds *atoms*: calls, predicates that are no intervals (suffix, contains), and
-predicates whose variables have no value. Invariants: no conjunction is empty, as far as its cuts and atoms
-show (`x > 5 and x < 6` is none over int64); no set of cuts is empty or everything; conjunctions that restrict
-one and the same attribute alone are one. An attribute that a conjunction does not name may have any value, or
-none.
+A region is a union of *conjunctions*; a conjunction restricts some attributes to sets of intervals
+(`cuts.py`) and has *atoms*: calls, predicates that are no intervals (suffix, contains), and predicates with a
+variable without a value. Invariants: no conjunction is empty, as far as its cuts and atoms show (`x > 5 and x
+< 6` is, over int64); no set of cuts is empty or everything; conjunctions that restrict only the same one
+attribute are joined. An attribute without cuts may have any value, or none.
 
-Over the cap of the normal form a region is a tree: the conjunction or disjunction of the regions of its
-parts. Free variables join parts of a filter, so one that has them is then its gate and one atom.
+Over the cap of the normal form a region is a tree, the conjunction or disjunction of the regions of its
+parts. Free variables connect parts of a filter, so with them it is the filter's gate and one atom instead.
 
-`plan_region` computes once per filter what does not depend on values; `RegionPlan.region(values)` computes
-the rest in a few microseconds.
-"""
+`plan_region` computes once per filter what does not depend on values; `RegionPlan.region(values)` the rest,
+in a few microseconds."""
 
 from __future__ import annotations
 
@@ -44,10 +42,9 @@ _Step = tuple[str, Callable[[Values], Cuts], Predicate]
 
 
 class Region:
-    """A union of conjunctions; or, where `conjunctions` is None, `parts` joined: by `and` if `every`.
-
-    Immutable, hashable; regions of one event type are compared only. Equal regions accept the same events.
-    """
+    """A union of conjunctions; or, if `conjunctions` is None, the `parts`, joined by `and` if `every`, else
+    by `or`. Immutable, hashable; compare only regions of one event type. Equal regions accept the same
+    events."""
 
     __slots__ = ("conjunctions", "event_type", "every", "parts")
 
@@ -65,14 +62,12 @@ class Region:
 
     @property
     def is_empty(self) -> bool:
-        """Is it known that no event lies in this region?"""
+        """Whether it is certain that no event lies in this region."""
         return self.conjunctions == ()
 
     def box_of(self, attribute: str) -> tuple[Cut, Cut] | None:
-        """The smallest half-open interval of cuts that holds the attribute of every event in the region.
-
-        None when the region does not restrict the attribute, is empty, or is a tree.
-        """
+        """The smallest half-open interval of cuts that contains the attribute of every event in the region;
+        None if the region does not restrict the attribute, is empty, or is a tree."""
         low = high = None
         for conjunction in self.conjunctions or ():
             cuts = conjunction.cuts.get(attribute)
@@ -100,15 +95,13 @@ class Region:
 
 
 class RegionPlan(Protocol):
-    """What of a filter's region does not depend on the values of its variables."""
+    """The part of a filter's region that does not depend on the values of its variables."""
 
     def region(self, values: Values) -> Region:
-        """The region for checked values; predicates with a variable that has none stay symbolic."""
+        """The region for checked values; predicates with a variable without a value stay symbolic."""
 
 
 class _ExpressionPlan:
-    """The plan of an expression, or of a part of one."""
-
     __slots__ = ("_event_type", "_every", "_forms", "_only", "_parts")
 
     def __init__(
@@ -182,7 +175,7 @@ class _BoundPlan:
 
 
 def plan_region(event_type: EventType, expression: Expression, calls: Sequence[Call] = ()) -> RegionPlan:
-    """The plan of a checked expression with these calls."""
+    """The plan of a checked expression; `calls` are all its calls."""
     cache: dict[int, Forms | None] = {}
     if any(call.free for call in calls) and conjunctions(expression, cache) is None:
         return _BoundPlan(event_type, expression, calls)
@@ -190,7 +183,7 @@ def plan_region(event_type: EventType, expression: Expression, calls: Sequence[C
 
 
 def _joined(event_type: EventType, conjunctions: list[Conjunction]) -> tuple[Conjunction, ...]:
-    """Without repetition, and with those that restrict one same attribute alone joined into one."""
+    """Without repetitions; conjunctions that restrict only the same one attribute are joined."""
     kept: dict[Conjunction, None] = {}
     alone: dict[str, list[Cuts]] = {}
     for conjunction in conjunctions:
@@ -208,7 +201,7 @@ def _joined(event_type: EventType, conjunctions: list[Conjunction]) -> tuple[Con
 
 
 class _FormPlan:
-    """One conjunction of predicates: what is known of its cuts and atoms, and what waits for values."""
+    """One conjunction of predicates: its constant cuts and atoms, and the steps that need values."""
 
     __slots__ = (
         "_atoms",
@@ -248,9 +241,7 @@ class _FormPlan:
         for attribute, sets in constant.items():
             self._restrict(attribute, common(sets))
         self._spans: list[tuple[str, Span]] = []
-        """Attributes with one interval."""
         self._others: list[_Step] = []
-        """The steps for the other attributes."""
         by_attribute: dict[str, list[_Step]] = {}
         for step in self._steps:
             by_attribute.setdefault(step[0], []).append(step)
@@ -260,8 +251,7 @@ class _FormPlan:
                 self._others += steps
             else:
                 self._spans.append((attribute, span))
-        self._atoms = bool(self._texts or self._calls or self._joints)
-        """Whether there are atoms whatever the values."""
+        self._atoms = bool(self._texts or self._calls or self._joints)  # whatever the values
 
     def _take_calls(self, form: Sequence[Leaf]) -> None:
         calls = [leaf for leaf in form if isinstance(leaf, Call)]
@@ -322,7 +312,7 @@ class _FormPlan:
         return settled(cuts, frozenset(atoms))
 
     def _bounds_of_calls(self, values: Values, atoms: list[Atom]) -> list[Restriction]:
-        """The bounds of all calls; appends their atoms."""
+        """The bounds of all calls; appends the calls' atoms to `atoms`."""
         bounds: list[Restriction] = []
         for call in self._calls:
             atom = call.atom(values)

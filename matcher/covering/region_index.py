@@ -1,20 +1,17 @@
-"""An index of regions by covering: the regions that may cover a given one, and those that it may cover.
+"""An index of regions by covering: candidates for regions that cover a given one, and for regions it covers.
 
-A region becomes a few *boxes*, an interval of cuts per attribute: each conjunction as the product of the
-intervals that it allows. A region covers another only if one of its boxes holds the first box of the other,
-which is chosen to be small. A box becomes a vector of int64: per attribute the low cut and the complement of
-the high one (`~high`, which falls as the cut grows), or the least number twice where it does not restrict the
-attribute; it holds another only if its vector is nowhere greater, which a tree answers (`vector_tree.py`). A
-string has two further columns: a checksum and its complement where the box names a single string. Calls have
-two columns, the greatest of their keys and the complement of the least (`call_atoms.keys_of`): a conjunction
-holds another only if it makes no call whose key the other does not have. Cuts that are no int64 are rounded,
-always in the same direction for all; so the answers are candidates, which the caller tests with
-`holds_region`.
+A region becomes a few *boxes*, an interval of cuts per attribute. A region covers another only if one of its
+boxes holds the first box of the other, which is chosen to be small. A box becomes a vector of int64: per
+attribute the low cut and the complement of the high one (`~high`, which falls as the cut grows), or the least
+number twice if the attribute is unrestricted. A box holds another only if its vector is nowhere greater,
+which a tree answers (`vector_tree.py`). A string has two more columns: a checksum and its complement if the
+box is a single string. Calls have two columns, the greatest of their keys and the complement of the least
+(`call_atoms.keys_of`): a conjunction holds another only if the other has the keys of all its calls. Cuts
+outside int64 are rounded, always in the same direction; so callers test candidates with `holds_region`.
 
-Invariant: of every id that was put and not taken the first box is in the tree under the id, its other boxes
-under numbers below zero; or it is *plain*, a candidate always: one that accepts nothing, is a tree over the
-cap of the normal form, or came when no region restricted anything.
-"""
+Invariant: an id's first box is in the tree under the id, its other boxes under numbers below zero; or the id
+is *plain*, always a candidate: its region accepts nothing, is a tree over the cap of the normal form, or came
+when no region restricted anything."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ _FIRST_ROOM = 64
 
 
 class VectorTable:
-    """As `VectorTree`: vectors of `width` columns; `vector` is the buffer that all calls read."""
+    """A `VectorTree` without kernels: its searches compare all vectors."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -56,7 +53,6 @@ class VectorTable:
         self._places: dict[int, int] = {}
 
     def put(self, identity: int) -> None:
-        """Add an id with the vector in the buffer, or replace its vector."""
         place = self._places.setdefault(identity, len(self._places))
         if place == len(self._ids):
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
@@ -65,7 +61,6 @@ class VectorTable:
         self._columns[:, place] = self.vector
 
     def take(self, identity: int) -> None:
-        """Remove a known id; the last one moves into its place."""
         place, last = self._places.pop(identity), len(self._places)
         if place != last:
             moved = int(self._ids[last])
@@ -74,7 +69,6 @@ class VectorTable:
             self._columns[:, place] = self._columns[:, last]
 
     def widen(self, columns: int) -> None:
-        """Append columns; the vectors of the table have the least number in them."""
         self._columns = np.concatenate(
             [self._columns, np.full((columns, len(self._ids)), INT64_MIN, np.int64)], axis=0
         )
@@ -82,7 +76,6 @@ class VectorTable:
         self.vector = np.zeros(self.width, np.int64)
 
     def ask(self, covering: bool, covered: bool, exclude: int = _NONE) -> tuple[Iterable[int], Iterable[int]]:
-        """As `VectorTree.ask`."""
         return (
             self._nowhere(np.greater, exclude) if covering else (),
             self._nowhere(np.less, exclude) if covered else (),
@@ -117,9 +110,8 @@ _Box = Mapping[str, Cuts]
 
 
 class RegionIndex:
-    """Regions of one event type under int64 ids. Without kernels if not `compiled`: a search then compares
-    all vectors.
-    """
+    """Regions of one event type under ids >= 0. Without kernels if not `compiled`: a search then compares all
+    vectors."""
 
     def __init__(self, *, compiled: bool = True) -> None:
         self.compiled = compiled
@@ -134,10 +126,8 @@ class RegionIndex:
 
     def _reset(self) -> None:
         self._plain: dict[int, None] = {}
-        self._others: dict[int, list[int]] = {}
-        """The numbers of an id's boxes after the first."""
-        self._owners: dict[int, int] = {}
-        """The id by such a number."""
+        self._others: dict[int, list[int]] = {}  # box numbers of an id, after the first box
+        self._owners: dict[int, int] = {}  # the id by box number
         self._numbers = _FIRST_NUMBER
         self._layout: dict[str, bool] = {}
         """The attributes with columns, in their order, and whether they are strings; calls as `_CALLS`."""
@@ -151,7 +141,7 @@ class RegionIndex:
     # --- changes --------------------------------------------------------------------------------------------
 
     def put(self, identity: int, region: Region) -> None:
-        """Add a region, or give an id another one. A few microseconds for each box."""
+        """Add a region, or replaces the region of an id. A few microseconds per box."""
         boxes = self._boxes(region)
         for box in boxes:
             if not self._encode(box):
@@ -189,15 +179,14 @@ class RegionIndex:
         self, identity: int, region: Region, covering: bool, covered: bool
     ) -> tuple[Iterable[int], Iterable[int]]:
         """As `put`; then the answers of `may_cover`, if `covering`, and of `may_be_covered`, if `covered`,
-        without the id itself.
-        """
+        without the id itself."""
         self.put(identity, region)
         if self._plain or self._owners:
             return self._ask(region, covering, covered, identity)
         return self._tree.ask(covering, covered, identity)
 
     def take(self, identity: int) -> None:
-        """Remove an id that is there."""
+        """Remove an id, which must be in the index."""
         if identity in self._tree:
             self._tree.take(identity)
             self._put_others(identity, ())
@@ -223,13 +212,12 @@ class RegionIndex:
     # --- questions ------------------------------------------------------------------------------------------
 
     def may_cover(self, region: Region, exclude: int = _NOBODY) -> Iterable[int]:
-        """The ids, without `exclude`, of regions that may cover this one, in an order that the history alone
-        decides.
+        """Ids other than `exclude` whose regions may cover this one; the order depends on the history alone.
         """
         return self._ask(region, True, False, exclude)[0]
 
     def may_be_covered(self, region: Region, exclude: int = _NOBODY) -> Iterable[int]:
-        """The ids, without `exclude`, of regions that this one may cover."""
+        """Ids other than `exclude` whose regions this one may cover."""
         return self._ask(region, False, True, exclude)[1]
 
     def around(self, region: Region, exclude: int = _NOBODY) -> tuple[Iterable[int], Iterable[int]]:
@@ -270,7 +258,7 @@ class RegionIndex:
         return boxes
 
     def _encode(self, box: _Box) -> bool:
-        """Write a box's vector into the buffer; false if it restricts what there is no column for."""
+        """Write a box's vector into the buffer; false if the box restricts an attribute without a column."""
         if box is self._encoded:
             return self._whole
         missing = len(box)
@@ -296,7 +284,7 @@ class RegionIndex:
 
     @property
     def blocks(self) -> int:
-        """How many blocks hold vectors."""
+        """The number of blocks with vectors."""
         return self._tree.blocks
 
     def __contains__(self, identity: int) -> bool:
@@ -310,10 +298,9 @@ class RegionIndex:
 
 
 def _boxes_of(region: Region) -> Sequence[_Box]:
-    """The boxes of a region, of each attribute the first cut and the last; none of one that is empty or a
-    tree. One of at most `_MOST_BOXES` has each of its boxes; a greater one the first, and then as many hulls
-    as it has conjunctions, or one of them all.
-    """
+    """The boxes of a region, per attribute the first and last cut; none for an empty region or a tree. A
+    region with more than `_MOST_BOXES` has the first box, then a hull per conjunction, or one hull of all of
+    them."""
     conjunctions = region.conjunctions
     if not conjunctions:
         return ()
@@ -335,7 +322,7 @@ def _boxes_of(region: Region) -> Sequence[_Box]:
 
 
 def _points(conjunction: Conjunction) -> tuple[int, int]:
-    """How many attributes have single values, and how many are restricted."""
+    """The number of attributes with single values, and of all restricted ones."""
     cuts = conjunction.cuts.values()
     single = [
         only_string(each, 0) is not None if isinstance(each[0], str) else each[1] - each[0] == 1
@@ -345,7 +332,7 @@ def _points(conjunction: Conjunction) -> tuple[int, int]:
 
 
 def _intervals(conjunction: Conjunction) -> Iterator[_Box]:
-    """A box for each choice of intervals, or of more than `_MOST_BOXES` at least one more than these."""
+    """A box per choice of intervals; at least `_MOST_BOXES` + 1 boxes if there are so many choices."""
     keys = _keys([conjunction])
     choices = [
         [cuts[at : at + 2] for at in range(0, min(len(cuts), 2 * _MOST_BOXES + 2), 2)]
@@ -356,7 +343,7 @@ def _intervals(conjunction: Conjunction) -> Iterator[_Box]:
 
 
 def _keys(conjunctions: Sequence[Conjunction]) -> dict[str, Cuts]:
-    """The greatest and the least key that every conjunction has; nothing where there is none."""
+    """The greatest and the least key that every conjunction has; empty if there is none."""
     common: set[int] | None = None
     for conjunction in conjunctions:
         keys = {key for atom in conjunction.atoms if not isinstance(atom, Predicate) for key in keys_of(atom)}
@@ -366,8 +353,7 @@ def _keys(conjunctions: Sequence[Conjunction]) -> dict[str, Cuts]:
     return {_CALLS: (max(common), min(common))} if common else {}
 
 
-_CALLS = ""
-"""Stands for calls among the attributes."""
+_CALLS = ""  # the columns of calls, among the attributes
 _UNRESTRICTED = (INT64_MIN, INT64_MIN)
 _UNRESTRICTED_TEXT = (INT64_MIN,) * 4
 _NO_STRING = LINES[Kind.STRING].missing

@@ -3,28 +3,25 @@
     nodes[node] = [ parent | below | above | column | threshold | count | least ... | greatest ... ]
     ids[block, place], rows[block, place] = [ one number per column ]
 
-A fork sends vectors that are less than `threshold` in `column` below, others above. A leaf has no column; its
-`below` is its block, and `count` how many places of it are taken. The *zone* of a node is the least and the
-greatest value per column of all vectors under it, next to each other, so that a question that passes a node
-reads two or three cache lines. A node without vectors has a zone that changes no other.
-"""
+A fork sends vectors with less than `threshold` in `column` below, others above. A leaf has no column; its
+`below` is its block, and `count` the number of its vectors. The *zone* of a node is the least and the
+greatest value per column of all vectors under it, adjacent, so that a search that passes a node reads two or
+three cache lines. The zone of a node without vectors is neutral in its parent's."""
 
 from __future__ import annotations
 
 from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
 from covey.matcher.jit.kernel import array, boolean, inlined, int64, kernel
 
-PARENT, BELOW, ABOVE, COLUMN, THRESHOLD, COUNT, ZONE = range(7)
-"""What stands where in a node."""
-NONE = -1
-"""No node; no column."""
+PARENT, BELOW, ABOVE, COLUMN, THRESHOLD, COUNT, ZONE = range(7)  # fields of a node
+NONE = -1  # no node; no column
 
 _NODES, _IDS, _ROWS = array(int64, 2), array(int64, 2), array(int64, 3)
 
 
 @inlined
 def span(nodes, rows, leaf):  # type: ignore[no-untyped-def]
-    """Compute a leaf's zone anew."""
+    """Recompute a leaf's zone."""
     columns = rows.shape[2]
     block, count = nodes[leaf, BELOW], nodes[leaf, COUNT]
     for column in range(columns):
@@ -39,7 +36,7 @@ def span(nodes, rows, leaf):  # type: ignore[no-untyped-def]
 
 @inlined
 def rise(nodes, columns, node):  # type: ignore[no-untyped-def]
-    """A node's zone has changed: change those above it, up to one that stays as it is."""
+    """After a change of a node's zone: updates the zones above, up to the first that stays the same."""
     node = nodes[node, PARENT]
     changed = True
     while changed and node >= 0:
@@ -57,7 +54,7 @@ def rise(nodes, columns, node):  # type: ignore[no-untyped-def]
 
 @inlined
 def place_of(nodes, ids, leaf, identity):  # type: ignore[no-untyped-def]
-    """Where in its leaf an id stands."""
+    """The place of an id in its leaf's block."""
     block, place = nodes[leaf, BELOW], 0
     while ids[block, place] != identity:
         place += 1
@@ -66,11 +63,10 @@ def place_of(nodes, ids, leaf, identity):  # type: ignore[no-untyped-def]
 
 @kernel(_NODES, _IDS, _ROWS, int64, int64, int64, array(int64))
 def put(nodes, ids, rows, root, leaf, identity, vector):  # type: ignore[no-untyped-def]
-    """Give an id this vector, if it stays in its `leaf`, or has none and there is room where it belongs.
+    """Set an id's vector, if the id stays in its `leaf`, or has none and its new leaf has room.
 
-    Returns the leaf where it belongs; `-2 - leaf` if that is full. An id of another leaf is to be taken from
-    there first.
-    """
+    Returns the leaf to which the vector belongs, `-2 - leaf` if that is full. The caller must first take an
+    id out of another leaf."""
     columns = rows.shape[2]
     node = root
     while nodes[node, COLUMN] >= 0:
@@ -110,7 +106,7 @@ def put(nodes, ids, rows, root, leaf, identity, vector):  # type: ignore[no-unty
 
 @kernel(_NODES, _IDS, _ROWS, int64, int64)
 def take(nodes, ids, rows, leaf, identity):  # type: ignore[no-untyped-def]
-    """Take an id out of its leaf; the last one there moves into its place. Returns how many are left."""
+    """Remove an id from its leaf; the leaf's last one moves into its place. Returns how many are left."""
     columns = rows.shape[2]
     block, last = nodes[leaf, BELOW], nodes[leaf, COUNT] - 1
     place = place_of(nodes, ids, leaf, identity)
@@ -130,19 +126,18 @@ def take(nodes, ids, rows, leaf, identity):  # type: ignore[no-untyped-def]
 
 @kernel(_NODES, _ROWS, int64)
 def refit(nodes, rows, leaf):  # type: ignore[no-untyped-def]
-    """The vectors of a leaf are others now."""
+    """Update zones after a leaf's vectors were replaced."""
     span(nodes, rows, leaf)
     rise(nodes, rows.shape[2], leaf)
 
 
 @kernel(_NODES, _IDS, _ROWS, int64, int64, array(int64), boolean, boolean, array(int64, 2))
 def ask(nodes, ids, rows, root, exclude, vector, covering, covered, out):  # type: ignore[no-untyped-def]
-    """Which vectors are nowhere greater than this one, if `covering`, and which nowhere less, if `covered`?
+    """The vectors nowhere greater than this one, if `covering`, and those nowhere less, if `covered`.
 
-    `out[0]` and `out[1]` become the number of the ids that answer and these ids, without the id `but`;
-    returns how many there are in both. Goes down the tree without a stack: from a node that can hold no
-    answer, or has no more of them, to the next that is not under it.
-    """
+    `out[0]` and `out[1]` become the number of ids found, then the ids, without `exclude`; returns the sum of
+    both numbers. Goes down the tree without a stack: from a node without further answers to the next one
+    outside its subtree."""
     columns = rows.shape[2]
     above = below = 0
     node = root

@@ -1,14 +1,12 @@
-"""A k-d tree of int64 vectors under ids: those nowhere greater than a given one, and those nowhere less.
+"""A k-d tree of int64 vectors under ids: finds vectors nowhere greater than a given one, and nowhere less.
 
-The vectors lie in blocks of at most `BLOCK`, near ones together. A block that overflows is cut in two at the
-median of the column in which it spreads most. Each node stores the least and the greatest value per
-column of its subtree, so a search descends only where an answer may be. Changes and searches are one kernel
-call each; only splits and merges of nodes happen here.
+Vectors lie in blocks of at most `BLOCK`. A block that overflows is split near the median of the column in
+which it spreads most. Each node stores the least and the greatest value per column of its subtree, so a
+search descends only where an answer may be. A change or search is one kernel call; only nodes are split and
+merged here.
 
-Invariants: every id that was put and not taken is in one leaf, the one to which the thresholds lead its
-vector; a leaf without vectors is kept during a change only. Answers and their order depend
-on the history of changes alone.
-"""
+Invariants: every id is in one leaf, the one to which the thresholds lead its vector; a leaf without vectors
+exists only during a change. Answers and their order depend on the history of changes alone."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ class VectorTree:
         self._ids = np.zeros((4, BLOCK), np.int64)
         self._rows = np.zeros((4, BLOCK, width), np.int64)
         self._root = NONE
-        self._allocated = [0, 0]
-        """The numbers of nodes and of blocks allocated."""
+        self._allocated = [0, 0]  # numbers of nodes and of blocks
         self._free: tuple[list[int], list[int]] = ([], [])
         self._leaves: dict[int, int] = {}
         self._out = np.zeros((2, BLOCK), np.int64)
@@ -45,7 +42,7 @@ class VectorTree:
     # --- changes --------------------------------------------------------------------------------------------
 
     def put(self, identity: int) -> None:
-        """Add an id with the vector in the buffer, or give it that in place of its own."""
+        """Add an id with the vector in the buffer, or replaces its vector."""
         leaf = self._leaves.get(identity, NONE)
         if leaf != NONE:
             if self._put(identity, leaf) == leaf:
@@ -64,13 +61,13 @@ class VectorTree:
         return result
 
     def take(self, identity: int) -> None:
-        """Remove an id that is there."""
+        """Remove an id, which must be in the tree."""
         leaf = self._leaves.pop(identity)
         if not kernels.take(self._nodes, self._ids, self._rows, leaf, identity):
             self._drop(leaf)
 
     def widen(self, columns: int) -> None:
-        """So many columns more; the vectors that are there have the least number in them."""
+        """Append columns; present vectors get the least number in them."""
         nodes, rows, old_width = self._nodes, self._rows, self.width
         width = self.width = old_width + columns
         self.vector = np.zeros(width, np.int64)
@@ -101,7 +98,7 @@ class VectorTree:
         return node
 
     def _split(self, leaf: int) -> None:
-        """Make room where the vector in the buffer belongs, by cutting a full leaf in two."""
+        """Split a full leaf, to make room for the vector in the buffer."""
         zone = self._nodes[leaf, ZONE:]
         varied = zone[: self.width] < zone[self.width :]
         if not varied.any():
@@ -124,7 +121,7 @@ class VectorTree:
         self._leaves.update(dict.fromkeys(self._ids[other, : BLOCK - cut].tolist(), above))
 
     def _stand_beside(self, leaf: int) -> None:
-        """All vectors of a full leaf are the same: the one in the buffer gets another leaf."""
+        """Where all vectors of a full leaf are equal: gives the one in the buffer another leaf."""
         row = self._rows[self._nodes[leaf, BELOW], 0]
         column = int(np.argmax(row != self.vector))
         present, new = int(row[column]), int(self.vector[column])
@@ -143,11 +140,9 @@ class VectorTree:
         return new_leaf
 
     def _widest(self, leaf: int, varied: npt.NDArray[np.bool_]) -> int:
-        """The column, of those in which it varies, in which a leaf spreads most, measured by all.
-
-        A column whose partner is the same for all, one end of one-sided intervals, counts a quarter: half of
-        all questions lie on either side of a cut there.
-        """
+        """The column in which a leaf spreads most, relative to all vectors, among its `varied` columns. A
+        column whose partner is the same for all, one end of one-sided intervals, counts a quarter: half of
+        all searches lie on either side of a split there."""
         zones = self._nodes[[self._root, leaf], ZONE:].astype(np.float64)
         whole, spread = zones[:, self.width :] - zones[:, : self.width]
         share = spread / np.maximum(whole, 1.0)
@@ -164,7 +159,7 @@ class VectorTree:
             self._nodes[parent, BELOW if self._nodes[parent, BELOW] == old else ABOVE] = new
 
     def _drop(self, leaf: int) -> None:
-        """A leaf is empty: its sibling takes their parent's place."""
+        """Remove an empty leaf: its sibling takes their parent's place."""
         nodes, (free_nodes, free_blocks) = self._nodes, self._free
         free_blocks.append(int(nodes[leaf, BELOW]))
         free_nodes.append(leaf)
@@ -178,9 +173,8 @@ class VectorTree:
     # --- searches ------------------------------------------------------------------------------------------
 
     def ask(self, covering: bool, covered: bool, exclude: int = NONE) -> tuple[Iterable[int], Iterable[int]]:
-        """The ids of the vectors that are nowhere greater than the one in the buffer, if `covering`, and of
-        those that are nowhere less, if `covered`; without the id `but`.
-        """
+        """The ids of the vectors nowhere greater than the one in the buffer, if `covering`, and of those
+        nowhere less, if `covered`; without the id `exclude`."""
         out = self._out
         if not kernels.ask(
             self._nodes, self._ids, self._rows, self._root, exclude, self.vector, covering, covered, out
@@ -190,7 +184,6 @@ class VectorTree:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
         return self._allocated[1] - len(self._free[1])
 
     def __contains__(self, identity: int) -> bool:
