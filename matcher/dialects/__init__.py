@@ -16,12 +16,11 @@ LANGUAGES: dict[str, Callable[[str], str]] = {
 
 
 def translate(text: str, language: str) -> str:
-    """A filter of another language as text of Covey's.
+    """Translate a filter to Covey's filter language.
 
     `language` is "sql" (selectors as in JMS: conditions of SQL-92), "eventbridge" (patterns of Amazon
-    EventBridge, JSON) or "covey". Raises `FilterSyntaxError` for text that is no filter of the language, and
-    for what no filter here can test; `FilterError` for another language.
-    """
+    EventBridge, JSON) or "covey". Raises `FilterSyntaxError` for text that is no filter of the language or
+    that Covey cannot express; `FilterError` for another language."""
     if language not in LANGUAGES:
         raise FilterError(f"language {language!r}: expected {', '.join(LANGUAGES)}")
     return LANGUAGES[language](text)

@@ -1,11 +1,9 @@
 """Patterns of Amazon EventBridge, JSON, translated to the filter language.
 
-A pattern names fields, each with a list of what matches: values, `prefix`, `suffix`, `equals-ignore-case`,
-`wildcard`, `numeric`, `anything-but`, `exists`; one of the list suffices, and all fields are needed. `$or`
-has a list of patterns. A field inside another is one attribute, with the names joined by `_`, as are parts of
-a name around `-` and `.`: `detail-type` is `detail_type`, and `{"detail": {"state": …}}` is `detail_state`. A
-field that is null is absent here.
-"""
+A pattern gives for each field a list of values and matchers: any of the list suffices, and all fields are
+needed. `$or` has a list of patterns. A nested field is one attribute, its names joined by `_`, which also
+replaces `-` and `.`: `detail-type` is `detail_type`, and `{"detail": {"state": …}}` is `detail_state`. A
+field that is null is absent here."""
 
 from __future__ import annotations
 
@@ -173,7 +171,7 @@ def _exists(attribute: str, argument: Any) -> str:
 
 
 def _anything_but(attribute: str, argument: Any) -> str:
-    """Of values, or of one matcher with a text or a list of such: the field is there, and none matches."""
+    """Of values, or of a matcher with one text or a list of texts: the field is present, and none matches."""
     if isinstance(argument, dict):
         ((kind, texts),) = argument.items() if len(argument) == 1 else (("", None),)
         if kind not in _NEGATED:

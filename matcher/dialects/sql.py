@@ -1,14 +1,12 @@
 """Selectors of SQL-92, as in JMS, translated to the filter language.
 
-Of conditions: `=`, `<>`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `LIKE` with `ESCAPE`, `IS NULL`, their
-negations, `AND`, `OR`, `NOT`, `TRUE`, `FALSE`, and a bool attribute alone. Numbers may be computed with
-`+ - * /`. Keywords are of any case, names of attributes as they are, also in double quotes. `:limit` is the
-variable `$limit`, also multiplied by a number and with a number added.
+Conditions are `=`, `<>`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `LIKE` with `ESCAPE`, `IS NULL`, their
+negations, `AND`, `OR`, `NOT`, `TRUE`, `FALSE`, and a bool attribute alone; numbers may be computed with `+ -
+* /`. Keywords are of any case; attribute names are case-sensitive, and may be in double quotes. `:limit` is
+the variable `$limit`, which may be scaled and shifted by numbers.
 
-SQL's logic has three values, and a selector selects where its condition is true. The filter language has the
-same: neither a predicate on a missing attribute nor its negation is true, and `not` is moved to the
-predicates by De Morgan's laws, which hold for three values as well.
-"""
+Both languages have three truth values: neither a predicate on a missing attribute nor its negation is true,
+and De Morgan's laws hold."""
 
 from __future__ import annotations
 
@@ -51,8 +49,6 @@ class _Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """An attribute."""
-
     name: str
     column: int
 
@@ -71,7 +67,7 @@ class _Value:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """Text of the filter language; of an `or` or an `and` that is not in parentheses, which it is."""
+    """Text of the filter language; `joint` is "or" or "and" if that is its outermost operator."""
 
     text: str
     joint: str = ""
@@ -81,7 +77,7 @@ _Node = _Name | _Value | _Condition
 
 
 def translate_selector(text: str) -> str:
-    """The filter of a selector; of an empty one, which selects everything, the empty filter."""
+    """The filter of a selector; an empty selector selects everything, as the empty filter does."""
     return _Parser(text).all()
 
 
@@ -124,7 +120,7 @@ class _Parser:
         return token
 
     def _takes(self, *words: str) -> bool:
-        """Whether the next token is one of these keywords and symbols; then it is taken."""
+        """Take the next token if it is one of these keywords and symbols; returns whether it was."""
         found = self._next.kind in ("KEYWORD", "SYMBOL") and self._next.text in words
         if found:
             self._take()
@@ -334,7 +330,7 @@ class _Parser:
         return _Value(Variable(name, scale, offset) if name else Constant(offset), column)
 
     def _affine(self, node: _Node, token: _Token) -> tuple[int | float, str, int | float]:
-        """A scale, the name of a variable, and an offset; without a variable 0 and no name."""
+        """Scale, variable name and offset; 0 and "" without a variable."""
         if isinstance(node, _Value):
             if isinstance(node.operand, Variable):
                 return node.operand.scale, node.operand.name, node.operand.offset
@@ -347,7 +343,7 @@ class _Parser:
 
 
 def _divided(number: int | float, by: int | float) -> int | float:
-    """As SQL: integers by integers towards zero."""
+    """As in SQL: integers are divided towards zero."""
     if isinstance(number, int) and isinstance(by, int):
         quotient = abs(number) // abs(by)
         return quotient if (number < 0) == (by < 0) else -quotient

@@ -1,5 +1,5 @@
-"""Text with wildcards as a filter: the operator for the place where the wildcards stand, or a regular
-expression."""
+"""Patterns with wildcards as filters: a string operator if one fits the pattern, else a regular expression.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from covey.matcher.expressions.writing import write_value
 
 
 class Wildcard(Enum):
-    ANY = auto()
-    """Any text, none included."""
-    ONE = auto()
-    """One character."""
+    ANY = auto()  # any text, also the empty one
+    ONE = auto()  # one character
 
 
 def like(attribute: str, pattern: Sequence[str | Wildcard], *, negated: bool = False) -> str:
-    """The filter that the whole of an attribute has the form of a pattern: pieces of text and wildcards."""
+    """The filter that a pattern, pieces of text and wildcards, matches the whole of an attribute."""
     before = "not " if negated else ""
     match list(pattern):
         case []:
@@ -42,7 +40,7 @@ def like(attribute: str, pattern: Sequence[str | Wildcard], *, negated: bool = F
 
 
 def joined(pieces: Sequence[str | Wildcard]) -> list[str | Wildcard]:
-    """With neighbouring characters as one text, and repeated `ANY` once."""
+    """The pieces with adjacent texts joined, and repeated `ANY` once."""
     result: list[str | Wildcard] = []
     for piece in pieces:
         last = result[-1] if result else None
