@@ -1,8 +1,7 @@
 """A matcher: subscriptions to any number of event types, with their filters and values, in one object.
 
-There is one engine per event type; the ids of all types together are distinct. Invariants: a call that raises
-has changed nothing; calls of several threads take turns.
-"""
+Each event type has an engine; an id is unique across all types. Invariants: a call that raises has changed
+nothing; a lock serialises calls of several threads."""
 
 from __future__ import annotations
 
@@ -41,19 +40,17 @@ from covey.matcher.filters.filter import Filter, check_filter
 from covey.matcher.load import Load
 from covey.matcher.matches import Matches
 
-_ITERATED = 1 << 12
-"""Subscriptions that an iteration reads at a time."""
+_ITERATED = 1 << 12  # subscriptions that an iteration reads at a time
 
 
 class Matcher:
-    """Subscriptions to any number of event types: `engine` and its options are those of `create_engine`.
+    """Subscriptions to any number of event types; `engine` and `options` are as for `create_engine`.
 
-    Named operators are asked by the strategy `evaluation`; a `clock` in nanoseconds, such as
-    `time.perf_counter_ns`, measures their cost where they declare none.
+    `evaluation` is the strategy that evaluates named operators; a `clock` in nanoseconds, such as
+    `time.perf_counter_ns`, measures the cost of operators that declare none.
 
-    The first filter or batch of an event type that is not among `event_types` brings an engine for it;
-    several schemas of a type make one, as `widen` does.
-    """
+    An event type that is not among `event_types` gets its engine with its first filter or batch; several
+    schemas of a type are united, as by `widen`."""
 
     def __init__(
         self,
@@ -82,7 +79,7 @@ class Matcher:
         return engine
 
     def _forget_engines(self, known: int) -> None:
-        """Remove the engines that a failed call brought, all but the first `known`."""
+        """Remove the engines that a failed call created, all but the first `known`."""
         for name in list(self._engines)[known:]:
             del self._engines[name]
 
@@ -94,8 +91,7 @@ class Matcher:
     @exclusive
     def widen(self, event_type: EventType) -> None:
         """Add the attributes of a schema to those of its event type, in place: all subscriptions stay, and
-        batches of either schema match. `EventTypeError` where an attribute has another kind.
-        """
+        batches of either schema match. `EventTypeError` if an attribute has another kind."""
         check_event_type(event_type)
         engine = self._engine_of(event_type)
         engine.widen(engine.event_type.union(event_type))
@@ -113,9 +109,8 @@ class Matcher:
     ) -> None:
         """Add one subscription under an int64 id, for the interface of that number (0 to 65,535).
 
-        Raises `SubscriptionError` for an id in use, whatever its event type, `VariableError` for values that
-        do not fit the filter's variables.
-        """
+        Raises `SubscriptionError` for an id in use, by any event type, `VariableError` for values that do not
+        fit the filter's variables."""
         check_filter(filter)
         if self._table.find_one(int(one_id(subscription_id)[0])) >= 0:
             raise _in_use(subscription_id)
@@ -187,7 +182,7 @@ class Matcher:
         *,
         interface: int = 0,
     ) -> None:
-        """Add a subscription, or replace that of this id: filter, all values and interface."""
+        """Add a subscription, or replace the filter, all values and the interface of the one with this id."""
         check_filter(filter)
         entry = self._table.find_one(int(one_id(subscription_id)[0]))
         if entry < 0:
@@ -216,7 +211,7 @@ class Matcher:
         numbers: npt.ArrayLike | None = None,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
-        """Add subscriptions, or replace those of these ids, all of them or none; arguments as `add_all`."""
+        """Add or replace subscriptions, all of them or none; arguments as `add_all`."""
         load = Load.of(ids, filters, values, numbers, interface)
         entries = self._table.find(load.ids)
         replaced = entries[entries >= 0]
@@ -236,14 +231,13 @@ class Matcher:
 
     @exclusive
     def remove(self, subscription_id: int) -> None:
-        """Remove a subscription of any event type; `SubscriptionError` for an unknown id."""
+        """Remove a subscription; `SubscriptionError` for an unknown id."""
         self.remove_many(one_id(subscription_id))
 
     @exclusive
     def remove_many(self, ids: npt.ArrayLike) -> None:
-        """Remove subscriptions of any event types; `SubscriptionError` for an unknown or repeated id, none
-        removed.
-        """
+        """Remove subscriptions of any event types; for an unknown or repeated id `SubscriptionError`, and
+        none is removed."""
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
         for engine, positions in self._by_engine(subscription_ids):
@@ -263,9 +257,8 @@ class Matcher:
 
     @exclusive
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
-        """Update many subscriptions, of any event types, that all have the variables named; raises as
-        `Engine.update_many`, before any has changed.
-        """
+        """Update subscriptions of any event types that all have the variables named; raises as
+        `Engine.update_many`, before any has changed."""
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
         plain = taken_all(columns_of(values))
@@ -289,7 +282,7 @@ class Matcher:
         self._changes += 1
 
     def _by_engine(self, ids: IdArray) -> Iterator[tuple[Engine, npt.NDArray[np.int64]]]:
-        """(engine, positions of those of its ids); `SubscriptionError` for an unknown id, before any."""
+        """(engine, positions of its ids in `ids`); `SubscriptionError` for an unknown id, before any."""
         entries = self._table.find(ids)
         if (entries < 0).any():
             raise _unknown(int(ids[entries < 0][0]))
@@ -301,27 +294,25 @@ class Matcher:
     @exclusive
     def match(self, batch: EventBatch) -> Matches:
         """The subscriptions to the batch's event type that match its events, as `Engine.match`: valid until
-        the next change of a subscription to that type.
-        """
+        the next change of a subscription to that type."""
         check_batch(batch)
         return self._engine_of(batch.event_type).match(batch)
 
     @exclusive
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
-        """Why an event of the subscription's type matches it or does not; `SubscriptionError` if unknown."""
+        """Why an event of the subscription's type matches it or not; `SubscriptionError` if unknown."""
         event_type = self[subscription_id].filter.event_type
         return self._engine_of(event_type).explain(event, subscription_id)
 
     @exclusive
     def operator_accounts(self) -> dict[str, Account]:
-        """What each named operator was asked and has answered so far, by name."""
+        """The calls, answers and costs of each named operator so far, by name."""
         return {name: replace(account) for name, account in self._evaluator.accounts.items()}
 
     @exclusive
     def operator_faults(self) -> dict[str, Fault]:
-        """The last fault of each named operator that had one, by name. The first is logged as a warning of
-        `covey.matcher`.
-        """
+        """The last fault of each named operator that had one, by name; the first is logged as a warning of
+        `covey.matcher`."""
         return dict(self._faults.last)
 
     # --- reading ----------------------------------------------------------------------------------
@@ -337,7 +328,7 @@ class Matcher:
 
     @exclusive
     def __getitem__(self, subscription_id: int) -> Subscription:
-        """The subscription of an id, with its present values; `SubscriptionError` for an unknown id."""
+        """The subscription with its present values; `SubscriptionError` for an unknown id."""
         entry = self._table.find_one(int(one_id(subscription_id)[0]))
         if entry < 0:
             raise _unknown(subscription_id)
@@ -346,8 +337,7 @@ class Matcher:
     def __iter__(self) -> Iterator[Subscription]:
         """All subscriptions, in no stated order, a few thousand in memory at a time.
 
-        Raises `RuntimeError` where subscriptions change during the iteration.
-        """
+        Raises `RuntimeError` if subscriptions change during the iteration."""
         changes = self._changes
         for entries in self._table.entries(_ITERATED):
             with self.guard:
@@ -363,7 +353,7 @@ class Matcher:
 
     @exclusive
     def memory_bytes(self) -> dict[str, int]:
-        """The memory in bytes, by engine and part."""
+        """Bytes by engine and part."""
         parts = {f"subscriptions, {part}": size for part, size in self._table.memory_bytes().items()}
         for name, engine in self._engines.items():
             parts |= {f"{name}, {part}": size for part, size in engine.memory_bytes().items()}
@@ -378,17 +368,15 @@ class Matcher:
 
     @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write event types and subscriptions to a file, which holds the old content or all of the new, even
-        if the process ends meanwhile. The format is Arrow's (`snapshot.py`).
-        """
+        """Write event types and subscriptions to a file, atomically: a crash leaves the old content or all of
+        the new. The format is Arrow's (`snapshot.py`)."""
         write_snapshot(path, self.event_types, self._table)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, engine: str = "cluster", **options: Any) -> Matcher:
         """A matcher with the event types and subscriptions of a file that `save` wrote.
 
-        Raises `SnapshotError` for a file that is no snapshot, is truncated, or has another version.
-        """
+        Raises `SnapshotError` for a file that is no snapshot, is truncated, or has another version."""
         event_types, chunks = read_snapshot(path)
         matcher = cls(*event_types, engine=engine, **options)
         for chunk in chunks:

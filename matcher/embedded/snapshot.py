@@ -8,10 +8,9 @@
                                          time: timestamp[us, UTC], text: string
     interface   uint16
 
-The schema's metadata has `covey.snapshot`, the version of this format; `covey.event_types`, the name, the
-attributes and perhaps the key of every event type as JSON; and `covey.subscriptions`, their number. A file is
-written beside its place and then moved there, so a reader finds the old one or the new one, whole.
-"""
+The schema's metadata has `covey.snapshot`, the version of the format; `covey.event_types`, JSON of the name,
+attributes and key, if any, of each event type; and `covey.subscriptions`, their number. A file is written
+beside its place and then moved there, so a reader finds the old one or the new one, whole."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ from covey.matcher.filters.filter import Filter, parse
 
 VERSION = 1
 _VERSION, _EVENT_TYPES, _COUNT = b"covey.snapshot", b"covey.event_types", b"covey.subscriptions"
-_BATCH = 1 << 18
-"""Subscriptions that are written, and read, at a time."""
+_BATCH = 1 << 18  # subscriptions written or read at a time
 _FIELDS = {
     INTEGER: pa.field("integer", pa.int64()),
     FLOAT: pa.field("float", pa.float64()),
@@ -62,7 +60,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Subscriptions as `add_all` takes them."""
+    """Subscriptions, as arguments of `add_all`."""
 
     ids: IdArray
     filters: Sequence[Filter]
@@ -77,7 +75,7 @@ class Chunk:
 def write_snapshot(
     path: str | os.PathLike[str], event_types: Sequence[EventType], table: SubscriptionTable
 ) -> None:
-    """Write all subscriptions of a table to a file, which is replaced as a whole; permissions stay."""
+    """Write all subscriptions of a table to a file, replaced as a whole; its permissions stay."""
     described = [
         [each.name, dict(each.attributes), *(() if each.key is None else (each.key,))] for each in event_types
     ]
@@ -132,7 +130,6 @@ def _records(event_types: Sequence[EventType], table: SubscriptionTable) -> Iter
 
 
 def _union(words: Words, types: Types, texts: Texts) -> pa.UnionArray:
-    """Values as an Arrow array."""
     offsets = np.zeros(len(words), dtype=np.int32)
     children = []
     for kind, field in _FIELDS.items():
@@ -153,9 +150,8 @@ def _union(words: Words, types: Types, texts: Texts) -> pa.UnionArray:
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> tuple[list[EventType], Iterator[Chunk]]:
-    """The event types of a file, and its subscriptions; `SnapshotError` where it is no whole snapshot of this
-    version.
-    """
+    """The event types of a file, and its subscriptions; `SnapshotError` if it is no whole snapshot of this
+    version."""
     file = pa.memory_map(os.fspath(path))
     try:
         reader = pa.ipc.open_file(file)
@@ -198,7 +194,7 @@ def _chunks(
 def _read_batch(
     records: pa.RecordBatch, event_types: dict[str, EventType], filters: dict[tuple[str, str], Filter]
 ) -> Iterator[Chunk]:
-    """The subscriptions of a batch, by the variables of their filters."""
+    """The subscriptions of a batch, grouped by the variables of their filters."""
     if any(column.null_count for column in records.columns):
         raise ValueError("nulls")
     ids = records.column("id").to_numpy()
@@ -234,7 +230,7 @@ def _read_batch(
 
 
 def _words(values: pa.ListArray) -> tuple[Words, Types, Numbers, list[str]]:
-    """Values as words and types, the offsets of each subscription's, and the strings by number."""
+    """Values as words and types, the offsets by subscription, and the strings by number."""
     union, offsets = values.values, values.offsets.to_numpy().astype(np.int64)
     if not len(union):  # whose buffers are null pointers
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint8), offsets, []

@@ -1,11 +1,10 @@
-"""Filters, values and interfaces of subscriptions by id, as they were given.
+"""Filters, values and interfaces of subscriptions by id, as the user gave them; engines keep only bounds.
 
-Engines keep bounds, from which filters and values cannot be read back. An entry takes some 30 bytes, and 9
-for each value (`words.py`); a filter is stored once however many subscriptions have it. Filters whose
-variables have equal names and families share a *layout*, and are read and written together.
+An entry takes about 30 bytes, and 9 per value (`words.py`); a filter is stored once for all its
+subscriptions. Filters whose variables have equal names and families share a *layout*, and are read and
+written together.
 
-    words, types  [ values of one subscription, in the order of its filter's variables | ... ]
-"""
+    words, types  [ values of one subscription, in the order of its filter's variables | ... ]"""
 
 from __future__ import annotations
 
@@ -27,15 +26,14 @@ from covey.matcher.expressions.values import Family
 from covey.matcher.filters.filter import Filter
 from covey.matcher.load import Load
 
-Layout = tuple[tuple[str, Family], ...]
-"""The variables of a filter, in order."""
+Layout = tuple[tuple[str, Family], ...]  # the variables of a filter, in order
 _SMALLEST = 16
 _FREE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription as it was added, with its present values."""
+    """A subscription with its present values."""
 
     id: int
     filter: Filter
@@ -53,7 +51,7 @@ class _FilterUse:
 
 
 class SubscriptionTable:
-    """Subscriptions by id; callers have checked what they add and update."""
+    """Subscriptions by id; callers check what they add and update."""
 
     def __init__(self) -> None:
         self._map = IdMap()
@@ -132,7 +130,6 @@ class SubscriptionTable:
             self._words[starts + at], self._types[starts + at] = words, types
 
     def remove(self, ids: IdArray) -> None:
-        """Remove subscriptions that are in the table."""
         entries = self._map.find(self._id_halves, ids)
         self._map.remove(self._id_halves, entries)
         for layout, positions in self._by_layout(entries):
@@ -149,7 +146,6 @@ class SubscriptionTable:
         self._entries.free(entries, 1)
 
     def update(self, subscription_id: int, values: Mapping[str, object]) -> None:
-        """Give variables of one subscription new values."""
         entry = self._map.find_one(self._id_halves, subscription_id)
         use = self._use(int(self._filter_numbers[entry]))
         start, layout = int(self._starts[entry]), self.layouts[use.layout]
@@ -161,7 +157,7 @@ class SubscriptionTable:
                 self.texts.release(np.array([old]))
 
     def update_many(self, ids: IdArray, values: Mapping[str, Any]) -> None:
-        """Give variables of many subscriptions new values; columns as engines take them."""
+        """Give variables of many subscriptions new values; columns as for engines."""
         entries = self._map.find(self._id_halves, ids)
         for layout, positions in self._by_layout(entries):
             mine = entries[positions]
@@ -181,7 +177,7 @@ class SubscriptionTable:
     # --- reading ----------------------------------------------------------------------------------
 
     def find(self, ids: IdArray) -> Numbers:
-        """The entry of every id, -1 for the unknown."""
+        """The entry of every id, -1 for an unknown one."""
         return self._map.find(self._id_halves, ids)
 
     def find_one(self, subscription_id: int) -> int:
@@ -195,11 +191,10 @@ class SubscriptionTable:
             yield start + np.flatnonzero(numbers != _FREE)
 
     def filter_of(self, entry: int) -> Filter:
-        """The filter of an entry."""
         return self._use(int(self._filter_numbers[entry])).filter
 
     def by_event_type(self, entries: Numbers) -> Iterator[tuple[str, Numbers]]:
-        """(name of an event type, the positions of its entries)"""
+        """(name of an event type, positions of its entries)"""
         distinct, of_entry = np.unique(self._filter_numbers[entries], return_inverse=True)
         names = [self._use(number).filter.event_type.name for number in distinct.tolist()]
         places = {name: place for place, name in enumerate(dict.fromkeys(names))}
@@ -207,7 +202,6 @@ class SubscriptionTable:
         yield from zip(places, positions_by_value(place_of[of_entry]), strict=True)
 
     def read(self, entries: Numbers) -> Iterator[Subscription]:
-        """The subscriptions of entries, in their order."""
         words, types, offsets = self.values(entries)
         values = values_of(words.tolist(), types.tolist(), self.texts)
         ends = offsets.tolist()
@@ -221,7 +215,7 @@ class SubscriptionTable:
             yield Subscription(subscription_id, filter, named, interface)
 
     def values(self, entries: Numbers) -> tuple[Words, Types, Numbers]:
-        """The words and types of entries, one after the other, and the offsets of each."""
+        """The words and types of all entries in a row, and the offsets of each entry."""
         layouts = self._layouts_of(entries).tolist()
         sizes = np.array([len(self.layouts[layout]) for layout in layouts], dtype=np.int64)
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
@@ -229,7 +223,7 @@ class SubscriptionTable:
         return self._words[places], self._types[places], offsets
 
     def fields(self, entries: Numbers) -> tuple[IdArray, Numbers, npt.NDArray[np.uint16]]:
-        """The ids, the numbers of the filters, and the interfaces of entries."""
+        """The ids, filter numbers and interfaces of entries."""
         return (
             self._ids[entries],
             self._filter_numbers[entries].astype(np.int64),
@@ -237,11 +231,11 @@ class SubscriptionTable:
         )
 
     def filters(self) -> Sequence[Filter | None]:
-        """The filters by number; None where a number is free."""
+        """The filters by number; None for a free number."""
         return [None if use is None else use.filter for use in self._uses]
 
     def memory_bytes(self) -> dict[str, int]:
-        """The bytes of the arrays, by part; Python's filters and strings come on top."""
+        """Bytes of the arrays by part, without Python's filters and strings."""
         entries = (
             self._ids.nbytes + self._filter_numbers.nbytes + self._starts.nbytes + self._interfaces.nbytes
         )
@@ -291,7 +285,7 @@ class SubscriptionTable:
         return layouts
 
     def _by_layout(self, entries: Numbers) -> Iterator[tuple[int, Numbers]]:
-        """(layout, the positions of its entries)"""
+        """(layout, positions of its entries)"""
         layouts = self._layouts_of(entries)
         for positions in positions_by_value(layouts) if len(layouts) else ():
             yield int(layouts[positions[0]]), positions

@@ -1,8 +1,7 @@
-"""Values of variables in words: an int64 and the number of a type each, exact in both directions.
+"""Values of variables as words: an int64 and a type number each, exact in both directions.
 
 INTEGER  the integer          FLOAT  the bits of a float64       BOOLEAN  0 or 1
-TIME     microseconds since 1970                                 TEXT     the number of a string
-"""
+TIME     microseconds since 1970                                 TEXT     the number of a string"""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Texts:
-    """A number per string, and how many values have it."""
+    """Numbers of strings, with a count of users each."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -39,7 +38,7 @@ class Texts:
         return len(self._numbers)
 
     def acquire(self, text: str, users: int = 1) -> int:
-        """The number of a string, with so many users more."""
+        """The number of a string, with `users` more."""
         number = self._numbers.get(text)
         if number is None:
             number = self._free.pop() if self._free else len(self._texts)
@@ -52,7 +51,7 @@ class Texts:
         return number
 
     def release(self, numbers: Numbers) -> None:
-        """Remove one user per number; strings without users are gone."""
+        """Remove one user per number, and strings without users."""
         distinct, counts = np.unique(numbers, return_counts=True)
         for number, count in zip(distinct.tolist(), counts.tolist(), strict=True):
             self._users[number] -= count
@@ -70,7 +69,7 @@ Types = npt.NDArray[np.uint8]
 
 
 def word_of(value: Scalar, texts: Texts, users: int = 1) -> tuple[int, int]:
-    """The word and the type of a value in its inner form, for so many users."""
+    """The word and type of a value in its inner form, for `users` users."""
     kind = _TYPES[type(value)]
     if isinstance(value, str):
         return texts.acquire(value, users), kind
@@ -80,7 +79,7 @@ def word_of(value: Scalar, texts: Texts, users: int = 1) -> tuple[int, int]:
 
 
 def write_column(family: Family, values: Values, texts: Texts, words: Words, types: Types) -> None:
-    """Write the words and types of checked values (`operands.check_columns`): a column, or one for all."""
+    """Write the words and types of checked values (`bounds.check_columns`): a column, or one for all."""
     if isinstance(values, pa.Array):
         encoded = values.dictionary_encode()
         indices = encoded.indices.to_numpy()
@@ -100,7 +99,6 @@ def write_column(family: Family, values: Values, texts: Texts, words: Words, typ
 
 
 def values_of(words: list[int], types: list[int], texts: Texts | list[str]) -> list[Scalar]:
-    """The values of words and types."""
     floats = np.array(words, dtype=np.int64).view(np.float64).tolist() if FLOAT in types else words
     return [_value(*each, texts) for each in zip(words, types, floats, strict=True)]
 
@@ -116,7 +114,7 @@ def _value(word: int, kind: int, number: float, texts: Texts | list[str]) -> Sca
 
 
 def column_of(words: Words, types: Types, texts: Texts | list[str]) -> Any:
-    """The values of one variable as a column that engines take."""
+    """The values of one variable as a column for engines."""
     kinds = np.unique(types).tolist()
     if kinds == [FLOAT]:
         return words.view(np.float64)
