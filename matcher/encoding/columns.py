@@ -1,13 +1,12 @@
-"""Columns: what a key vector holds, the attributes of an event type and the ranks of its strings
-(`schema_columns.py`), and derived columns.
+"""Columns of a key vector: attributes of an event type, ranks of their strings (`schema_columns.py`), and
+derived columns.
 
-What is no interval is a derived column, MISSING where the attribute is missing. That of a text (`contains`,
-`not suffix`) has the key 1 where it holds and 0 where not; all texts are found together (`texts.py`). That of
-endings has the string id of the last bytes of the attribute's string, so many, for `suffix`. That of sets has
-the number of the set that contains the attribute's value (`members.py`). Derived columns are counted: the
-last to release one frees its place. An attribute, and its ranks, are encoded while subscriptions test them: a
-broker that passes events on by their price alone never looks at the rest.
-"""
+A test that is no interval has a derived column, MISSING where the attribute is missing. A text (`contains`,
+`not suffix`) has the key 1 where it holds, else 0; all texts are searched together (`texts.py`). Endings, for
+`suffix`, have the string id of a fixed number of last bytes. Sets have the number of the set that contains
+the attribute's value (`members.py`). Columns are reference-counted: a derived one without users frees its
+place, and an attribute or its ranks are encoded only while subscriptions test them, so that a broker that
+passes events on by their price alone never looks at the rest."""
 
 from __future__ import annotations
 
@@ -36,20 +35,16 @@ from covey.matcher.expressions.operators import Operator, prefix_span
 from covey.matcher.jit.compiling import compile_kernels
 
 Derived = tuple[int, Operator, str | int]
-"""The number of the attribute, the operator, and its constant; how many bytes, for the endings of strings; ""
-for sets.
-"""
+"""The attribute's number, the operator, and its constant; for endings how many bytes; for sets ""."""
 
 RESERVED: Derived = (-1, Operator.IN, "")
-"""In place of a derived column, where an attribute has its column."""
+"""In place of a derived column where an added attribute has its column."""
 
 Constants = tuple[Scalar, ...]
 
 
-_NARROW = 64
-"""Up to so many columns, the keys of a single event are collected in a list."""
-_SHOWN = 4
-"""Constants of a set that are shown."""
+_NARROW = 64  # the most columns for which keys of a single event are collected in a list
+_SHOWN = 4  # constants of a set that are shown
 
 
 @dataclass(slots=True)
@@ -66,8 +61,7 @@ class Columns:
         compile_kernels()  # a kernel called before would compile itself for the arrays at hand
         self.event_type = event_type
         self.strings = StringIds()
-        self.ranks: dict[int, Ranks] = {}
-        """Of the columns of ranks that rows test."""
+        self.ranks: dict[int, Ranks] = {}  # by column
         self.schema = SchemaColumns(event_type)
         self._first_derived = self._top = self.schema.top
         self._derived: list[Derived | None] = []
@@ -76,17 +70,15 @@ class Columns:
         self.most_texts = MOST_TEXTS
         self._free: list[int] = []
         self._numbers: dict[Derived, int] = {}
-        self.members: dict[int, MemberTable] = {}
-        """The sets of each attribute."""
-        self.texts: dict[int, Texts] = {}
-        """The texts of each attribute."""
+        self.members: dict[int, MemberTable] = {}  # by attribute
+        self.texts: dict[int, Texts] = {}  # by attribute
         self.endings: dict[int, tuple[int, int]] = {}
         """The attribute of each column of endings, and how many bytes they have."""
         self._sets: dict[tuple[int, Constants, bool], _SetUse] = {}
         self._set_keys: dict[tuple[int, int], tuple[int, Constants, bool]] = {}
         self._tested: dict[int, int] = {}  # how many rows test each attribute
         self._plain: list[tuple[int, int, bool]] | None = None
-        """Of the tested columns that are none of ranks: number, attribute, whether it has strings."""
+        """Number, attribute, whether it has strings: of the tested columns without ranks."""
 
     def __len__(self) -> int:
         if self._derived:
@@ -106,19 +98,18 @@ class Columns:
 
     @property
     def derived(self) -> int:
-        """How many derived columns are in use."""
+        """The number of derived columns in use."""
         return sum(derived is not None and derived is not RESERVED for derived in self._derived)
 
     def collect_soon(self) -> None:
-        """Have constants that are out of use dropped at the next collection, however few."""
+        """Drop unused constants at the next collection, however few."""
         self.strings.collect_at = 0
         for ranks in self.ranks.values():
             ranks.collect_at = 0
 
     def test(self, columns: Iterable[int], users: int = 1) -> None:
-        """Add users of these attributes and ranks, which are encoded while they have any; the attribute of a
-        derived column need not have one.
-        """
+        """Add users of attributes and ranks, which are encoded while they have any; a derived column does not
+        count as a user of its attribute."""
         for number in columns:
             self._tested[number] = self._tested.get(number, 0) + users
             if self.schema.is_of_ranks(number):
@@ -126,7 +117,6 @@ class Columns:
         self._plain = None
 
     def untest(self, columns: Iterable[int], users: int = 1) -> None:
-        """Remove users of these attributes."""
         for number in columns:
             self._tested[number] -= users
             if self._tested[number] == 0:
@@ -135,7 +125,7 @@ class Columns:
         self._plain = None
 
     def acquire(self, derived: Derived, users: int = 1) -> int:
-        """The number of the derived column of a text test; adds users to it."""
+        """The number of a text test's derived column; adds users to it."""
         number = self._numbers.get(derived)
         if number is None:
             number = self._numbers[derived] = self._allocate(derived)
@@ -148,7 +138,7 @@ class Columns:
         return number
 
     def check_room(self, texts: Iterable[Derived]) -> None:
-        """`CapacityError` where these texts would be too many, which each have a column."""
+        """`CapacityError` if these texts, which need a column each, would be too many."""
         known = sum(map(len, self.texts.values()))
         if known + len({text for text in texts if text not in self._numbers}) > self.most_texts:
             raise CapacityError(
@@ -157,7 +147,6 @@ class Columns:
             )
 
     def release(self, number: int, users: int = 1) -> None:
-        """Remove users of a derived column."""
         place = number - self._first_derived
         self._users[place] -= users
         derived = self._derived[place]
@@ -194,8 +183,7 @@ class Columns:
 
     def acquire_set(self, attribute: int, constants: Constants, *, alone: bool, users: int = 1) -> int:
         """The column of a set of values of an attribute, shared with no other set if `alone`; adds users to
-        both.
-        """
+        the set and the column."""
         key = attribute, constants, alone
         use = self._sets.get(key)
         if use is None:
@@ -217,7 +205,6 @@ class Columns:
         return self._sets[attribute, constants, False].number
 
     def release_set(self, column: int, number: int, users: int = 1) -> None:
-        """Remove users of a set, and of its column."""
         key = self._set_keys[column, number]
         attribute = key[0]
         use = self._sets[key]
@@ -231,7 +218,7 @@ class Columns:
         self.release(column, users)
 
     def _keys_of(self, attribute: int, constants: Constants) -> Keys:
-        """The keys of those constants that the attribute can have, each once."""
+        """The keys of the constants that the attribute can have, each once."""
         kind = self.event_type.kinds[attribute]
         if kind is Kind.STRING:
             return self.strings.ids_of(pa.array(constants, pa.string()))
@@ -254,13 +241,13 @@ class Columns:
         return number not in self.schema.attributes
 
     def constant(self, number: int) -> str | int:
-        """The constant of a derived column, or the bytes of its endings."""
+        """The constant of a derived column; for endings how many bytes."""
         derived = self._derived[number - self._first_derived]
         assert derived is not None
         return derived[2]
 
     def attribute(self, number: int) -> int | None:
-        """The attribute of a column; None of a derived one."""
+        """The attribute of a column; None for a derived one."""
         return self.schema.attributes.get(number)
 
     def source(self, number: int) -> int:
@@ -273,7 +260,6 @@ class Columns:
         return attribute
 
     def is_text(self, number: int) -> bool:
-        """Whether a column is that of a text."""
         derived = self._derived[number - self._first_derived] if self.is_derived(number) else None
         return derived is not None and derived[1] is not Operator.IN and isinstance(derived[2], str)
 
@@ -293,7 +279,7 @@ class Columns:
         return f"last {text} bytes of {name}" if isinstance(text, int) else f"{name} {operator} {text!r}"
 
     def show_set(self, column: int, number: int) -> str | None:
-        """A set of a column, for people; None where the column has none of that number."""
+        """A set of a column, for people; None if the column has no set of that number."""
         key = self._set_keys.get((column, number))
         if key is None:
             return None
@@ -302,7 +288,6 @@ class Columns:
         return f"({shown}{f' and {len(constants) - _SHOWN} more' if len(constants) > _SHOWN else ''})"
 
     def memory_bytes(self) -> int:
-        """The bytes of strings in bounds, and of sets."""
         size = self.strings.memory_bytes() + sum(ranks.memory_bytes() for ranks in self.ranks.values())
         size += sum(texts.memory_bytes() for texts in self.texts.values())
         return size + sum(table.memory_bytes() for table in self.members.values())
@@ -310,9 +295,8 @@ class Columns:
     # --- strings in bounds ------------------------------------------------------------------------
 
     def text_keys(self, column: int, past: bool, texts: str | pa.StringArray) -> int | Keys:
-        """The keys of strings that bound tests of a column: their ids, or the ranks of them or of what is
-        `past` them, entered before; NOTHING where nothing is.
-        """
+        """The keys of strings that bound tests of a column: ids, or the ranks, entered before, of the strings
+        or, if `past`, of their prefix ends; NOTHING if there is no such end."""
         if not self.schema.is_of_ranks(column):
             strings = self.strings
             return strings.id_of(texts) if isinstance(texts, str) else strings.ids_of(texts)
@@ -322,13 +306,13 @@ class Columns:
         return int(keys[0]) if isinstance(texts, str) else keys
 
     def enter_texts(self, column: int, past: bool, texts: str | pa.StringArray) -> Relabelling | None:
-        """Enter strings that bound tests of a column, or what is `past` them."""
+        """Enter strings, or if `past` their prefix ends, that bound tests of a column of ranks."""
         return self.ranks[column].enter(bounding(texts, past).fill_null(""))
 
     # --- events -----------------------------------------------------------------------------------
 
     def encode(self, batch: EventBatch) -> Keys:
-        """The key matrix of a batch, int64[n_events, n_columns]; 0 where nothing tests a column."""
+        """The key matrix of a batch, int64[n_events, n_columns]; 0 in columns that nothing tests."""
         if batch.columns is not None:
             return self._encode_packed(batch.columns)
         keys = np.zeros((len(batch), len(self)), dtype=np.int64)
@@ -349,9 +333,8 @@ class Columns:
         return keys
 
     def _encode_packed(self, events: PackedColumns) -> Keys:
-        """As `encode`, for a few events: without Arrow, except for what looks into strings. Keys that do not
-        depend on this engine are computed once for all engines.
-        """
+        """As `encode`, for a few events: without Arrow except for tests within strings. Keys that do not
+        depend on this engine are computed once for all engines."""
         ids, is_single, width = self.strings.ids, events.count == 1, len(self)
         is_single = is_single and width <= _NARROW
         row = [0] * width if is_single else []
@@ -407,7 +390,7 @@ class Columns:
 
 
 def bounding(texts: str | pa.StringArray, past: bool) -> pa.StringArray:
-    """The strings, or if `past` the least above all that begin with each, null where there is none."""
+    """The strings, or if `past` their prefix ends: the least string above all with the prefix, or null."""
     if isinstance(texts, str):
         return pa.array([prefix_span(texts)[1] if past else texts], pa.string())
     if not past:

@@ -1,26 +1,23 @@
 """Kernels that turn Arrow's buffers into keys: one column of a batch into one column of the key matrix.
 
-    keys[e, c]: row e is the key vector of event e, side by side, since a matching kernel looks at one
-    event at a time.
+    keys[e, c]: row e is the key vector of event e, contiguous, since matching kernels read event by event
 
-`valid` is Arrow's validity bitmap, empty when nothing is null; `first` is the offset of a slice within
-its buffers.
+`valid` is Arrow's validity bitmap, empty if nothing is null; `first` is the offset of a slice within its
+buffers.
 
 The texts that strings contain or end with are a trie of their bytes, walked from every place of a string:
 
     edges   [ node << 8 | byte, child | -1, - | ... ]              open addressing; a power of two of them
     nodes   [ column of `contains`, column of `suffix` ]           of the text that ends there, or NONE
 
-A trie, unlike an automaton with failure links, takes another text in place; a walk ends where no text goes
-on.
+Unlike an automaton with failure links, a trie takes another text in place.
 
-The sets of one attribute are a table: for the key of a value, the sets that contain it:
+The sets of one attribute are a hash table, from the key of a value to the sets that contain it:
 
     slots    [ key, first entry | -, EMPTY | key, first entry | ... ]   by hash; a power of two of them
     entries  [ column, number of the set, next entry ]                  a chain per key; END ends it
 
-A key whose last set has gone keeps its slot, with no entries, until the table grows.
-"""
+A key without sets keeps its slot, without entries, until the table grows."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def is_null(valid, position):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int64), frozen(uint8), int64, int64, array(int64, 2))
 def encode_integers(values, valid, first, column, keys):  # type: ignore[no-untyped-def]
-    """Keys of int64 or timestamp values; those that no batch has get the outermost keys."""
+    """Keys of int64 or timestamp values; values that no batch has get the outermost keys."""
     for e in range(keys.shape[0]):
         if is_null(valid, first + e):
             keys[e, column] = MISSING
@@ -59,7 +56,6 @@ def encode_integers(values, valid, first, column, keys):  # type: ignore[no-unty
 
 @kernel(frozen(int64), frozen(uint8), int64, int64, array(int64, 2))
 def encode_floats(bits, valid, first, column, keys):  # type: ignore[no-untyped-def]
-    """Keys of float64 values, given as their bits."""
     for e in range(keys.shape[0]):
         if is_null(valid, first + e):
             keys[e, column] = MISSING
@@ -103,7 +99,7 @@ def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(uint8), int64, int64, int64, array(int32), array(int64, 2), array(uint8))
 def enter_string(data, start, end, string_id, table, spans, heap):  # type: ignore[no-untyped-def]
-    """Enter the string data[start:end], which is in the heap already, under an id; returns its place."""
+    """Enter the string data[start:end], which is already in the heap, under an id; returns its place."""
     mask = table.size - 1
     place = hash_bytes(data, start, end) & mask
     while table[place] != 0:
@@ -117,9 +113,8 @@ def enter_string(data, start, end, string_id, table, spans, heap):  # type: igno
     array(int32), array(int64, 2), array(uint8), array(int64, 2),
 )  # fmt: skip
 def encode_strings(offsets, data, valid, first, last, column, table, spans, heap, keys):  # type: ignore[no-untyped-def]
-    """Keys of strings: the id of the equal constant, or 0; or of their `last` bytes, if that is not negative:
-    the id, or MISSING, for which engines look nothing up.
-    """
+    """Keys of strings: the id of the equal constant, or 0. If `last` >= 0, keys of their last `last` bytes:
+    the id, or MISSING, for which engines look nothing up."""
     other = np.int64(MISSING) if last >= 0 else np.int64(0)
     mask = table.size - 1
     for e in range(keys.shape[0]):
@@ -151,7 +146,7 @@ def encode_strings(offsets, data, valid, first, last, column, table, spans, heap
 
 @inlined
 def compare_text(text, start, end, other, first, last):  # type: ignore[no-untyped-def]
-    """Below 0 where text[start:end] precedes other[first:last], 0 where they are equal."""
+    """Negative if text[start:end] precedes other[first:last], 0 if they are equal."""
     length = min(end - start, last - first)
     for i in range(length):
         if text[start + i] != other[first + i]:
@@ -164,9 +159,8 @@ def compare_text(text, start, end, other, first, last):  # type: ignore[no-untyp
     frozen(int64), frozen(uint8), frozen(int64), array(int64, 2),
 )  # fmt: skip
 def encode_ranks(offsets, data, valid, first, column, ends, text, ranks, keys):  # type: ignore[no-untyped-def]
-    """Keys of strings among constants in ascending order, text[ends[i] : ends[i + 1]]: ranks[2i + 1] of the
-    i-th constant, ranks[2i] of strings between it and its predecessor.
-    """
+    """Keys of strings among constants in ascending order, text[ends[i] : ends[i + 1]]: ranks[2i + 1] for the
+    i-th constant, ranks[2i] for strings between it and its predecessor."""
     for e in range(keys.shape[0]):
         if is_null(valid, first + e):
             keys[e, column] = MISSING
@@ -206,9 +200,8 @@ def edge_of(edges, node, byte):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(uint8), int64, array(int64, 2), array(int64, 2))
 def enter_text(text, top, edges, nodes):  # type: ignore[no-untyped-def]
-    """The node of a text, in a trie of `top` nodes that has room for it; returns that node and how many nodes
-    there are, as node << 32 | nodes.
-    """
+    """Enter a text in a trie of `top` nodes with room for it; returns its node and the new number of nodes,
+    as node << 32 | nodes."""
     node = np.int64(0)
     for i in range(text.size):
         place = edge_of(edges, node, text[i])
@@ -285,7 +278,7 @@ def enter_set(members, column, number, slots, entries, state):  # type: ignore[n
 
 @kernel(frozen(int64), int64, array(int64, 2), array(int64, 2), array(int64))
 def leave_set(members, column, slots, entries, state):  # type: ignore[no-untyped-def]
-    """Remove the entries of a column of these keys, each of which has one."""
+    """Remove the entries of these keys in a column; each key must have one."""
     for i in range(members.size):
         slot = slot_of(slots, members[i])
         before, entry = np.int64(END), slots[slot, SLOT_FIRST]
@@ -302,7 +295,7 @@ def leave_set(members, column, slots, entries, state):  # type: ignore[no-untype
 
 @kernel(frozen(int64), frozen(int64, 2), frozen(int64, 2), array(boolean))
 def mark_columns(members, slots, entries, taken):  # type: ignore[no-untyped-def]
-    """Set taken[c] for the columns whose sets contain some of these keys."""
+    """Set taken[c] for the columns whose sets contain any of these keys."""
     for i in range(members.size):
         entry = slots[slot_of(slots, members[i]), SLOT_FIRST]
         while entry >= 0:
@@ -313,9 +306,8 @@ def mark_columns(members, slots, entries, taken):  # type: ignore[no-untyped-def
 
 @kernel(frozen(int64, 2), frozen(int64, 2), int64, frozen(int64), int64, array(int64, 2))
 def encode_members(slots, entries, attribute, columns, shared, keys):  # type: ignore[no-untyped-def]
-    """Write the number of the set that contains an event's value to each of these columns; where none does,
-    MISSING to the first `shared` columns, for which no access predicate is then looked up, 0 to the others.
-    """
+    """Write the number of the set that contains an event's value to each column. Without one, the first
+    `shared` columns get MISSING, for which no access predicate is looked up, the others 0."""
     for e in range(keys.shape[0]):
         missing = keys[e, attribute] == MISSING
         for c in range(columns.size if missing else shared):

@@ -1,10 +1,9 @@
 """The sets of values of one attribute that filters test by `in` and `not in`, found by one look-up per event.
 
-Sets have columns, in which an event's key is the number of the set that contains its value. Sets that share
-no value share a column: it costs an event no more than one of them. Where no set does, the key is MISSING,
-for which engines look nothing up; in the column of a set alone, which `not in` tests, it is 0. Invariant: a
-value is in at most one set of a column.
-"""
+An event's key in a column of sets is the number of the set that contains its value. Disjoint sets share a
+column, so that they cost an event no more than one of them; without a set, the key is MISSING, for which
+engines look nothing up. A set alone in its column, for `not in`, has the key 0 instead. Invariant: a value is
+in at most one set of a column."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ import numpy as np
 from covey.matcher.encoding import encode_kernels as k
 from covey.matcher.encoding.keys import Keys
 
-ALONE = 1
-"""The number of a set that shares its column with no other."""
+ALONE = 1  # the number of a set that shares its column with no other
 _SMALLEST = 64
 
 
@@ -25,10 +23,8 @@ class MemberTable:
 
     def __init__(self) -> None:
         self.sets: dict[int, dict[int, Keys]] = {}
-        self._alone: set[int] = set()
-        """Columns of one set."""
-        self._constants = 0
-        """Of all sets together."""
+        self._alone: set[int] = set()  # columns of one set
+        self._constants = 0  # of all sets
         self._allocate()
 
     def _allocate(self) -> None:
@@ -59,7 +55,7 @@ class MemberTable:
         return number
 
     def leave(self, column: int, number: int) -> bool:
-        """Remove a set; returns whether its column has no other."""
+        """Remove a set; returns whether its column is empty then."""
         keys = self.sets[column].pop(number)
         self._constants -= len(keys)
         k.leave_set(keys, column, self._slots, self._entries, self._state)
@@ -78,12 +74,11 @@ class MemberTable:
                 k.enter_set(keys, column, number, self._slots, self._entries, self._state)
 
     def each(self) -> Iterator[Keys]:
-        """The keys of each set."""
         for sets in self.sets.values():
             yield from sets.values()
 
     def encode(self, attribute: int, keys: Keys) -> None:
-        """Write the columns of the sets, by the keys of the attribute."""
+        """Write the columns of the sets, from the keys of the attribute."""
         shared = [column for column in self.sets if column not in self._alone]
         columns = np.array([*shared, *self._alone], dtype=np.int64)
         k.encode_members(self._slots, self._entries, attribute, columns, len(shared), keys)

@@ -1,17 +1,16 @@
-"""The ranks of the strings of one attribute: labels in the order of the strings that bound a range.
+"""The ranks of one attribute's strings: labels in the order of the strings that bound a range.
 
     constants       "b"         "ba"        "c"
     labels           10          20          30          with gaps, for constants to come
     ranks     -S     10   11     20   21     30   31     of "a" "b" "b!" "ba" "bar" "c" "cat"
 
-Invariant: a constant's rank is its label, any other string's is one above the label of the constant before
-it, and labels are two apart at least; so `<` and `<=` between strings are those between ranks. A constant
-that comes gets a label inside its gap; where a gap is full, all labels are chosen anew, and whoever keeps
-bounds takes the new ones (`Relabelling`).
+Invariant: a constant's rank is its label, another string's is one above the label of the constant before it,
+and labels are at least two apart; so `<` and `<=` between strings hold between ranks. A new constant gets a
+label inside its gap; if the gap is full, all labels are chosen anew, and callers must convert their bounds
+(`Relabelling`).
 
-Constants lie in two runs, each in order: the recent ones are few, so that another one is cheap, and join the
-others from time to time. A string's rank is the higher of its ranks in the two.
-"""
+Constants lie in two runs, each in order: insertion is cheap in the run of recent ones, which is small and
+merged into the other from time to time. A string's rank is the higher of its ranks in the two."""
 
 from __future__ import annotations
 
@@ -27,16 +26,14 @@ from covey.matcher.encoding.keys import Keys
 from covey.matcher.encoding.strings import FEWEST_COLLECTED, string_buffers
 from covey.matcher.events.int64 import FIRST, LAST
 
-SPAN = 1 << 61
-"""Labels lie between its negative and itself."""
+SPAN = 1 << 61  # labels lie between -SPAN and SPAN
 _STRIDE = 1 << 32
-"""How far from its predecessor a constant is put that follows it in the order of time, too."""
-_FEWEST = 64
-"""How many constants may be recent at least; else four times the root of all."""
+"""The distance from the predecessor of a constant that also follows it in the order of time."""
+_FEWEST = 64  # recent constants may be so many; or four times the root of all, if that is more
 
 
 class Relabelling(NamedTuple):
-    """The labels of constants, and those that replace them; both ascend."""
+    """The labels of constants, and their replacements; both ascend."""
 
     old: Keys
     new: Keys
@@ -51,8 +48,6 @@ class Relabelling(NamedTuple):
 
 
 class _Run:
-    """Constants in their order, with their labels."""
-
     def __init__(self, span: int) -> None:
         self._span = span
         self.clear()
@@ -68,12 +63,12 @@ class _Run:
     def set_labels(self, labels: Keys) -> None:
         self.labels = labels
         self.ranks = np.empty(2 * len(labels) + 1, dtype=np.int64)
-        """Of the strings before the first constant, of that, of those before the second ..."""
+        """Of the strings before the first constant, of that constant, of the strings before the second ..."""
         self.ranks[0] = -self._span
         self.ranks[1::2], self.ranks[2::2] = labels, labels + 1
 
     def insert(self, gaps: Keys, text: npt.NDArray[np.uint8], lengths: Keys, labels: Keys) -> None:
-        """Insert constants that precede those of places `gaps`, in ascending order."""
+        """Insert constants, in ascending order, before the constants at places `gaps`."""
         if len(gaps) == 1:  # np.insert takes 30 us
             gap, ends = int(gaps[0]), self.ends
             self.text = np.concatenate([self.text[: ends[gap]], text, self.text[ends[gap] :]])
@@ -103,7 +98,6 @@ class _Run:
         return lows, np.where(above == places, self._span, self.ranks[above])
 
     def encode(self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64]) -> None:
-        """Write the ranks among these constants of a batch's column into column `number`."""
         valid, offsets, data = string_buffers(column)
         encode_ranks(offsets, data, valid, column.offset, number, self.ends, self.text, self.ranks, keys)
 
@@ -121,16 +115,14 @@ class Ranks:
         self._span = SPAN if span is None else span
         self._most, self._recent = _Run(self._span), _Run(self._span)
         self._newest = 0
-        self.collect_at = FEWEST_COLLECTED
-        """How many constants there are when those out of use are worth dropping."""
+        self.collect_at = FEWEST_COLLECTED  # constants from which on unused ones are worth dropping
 
     def __len__(self) -> int:
         return len(self._most) + len(self._recent)
 
     def enter(self, texts: pa.StringArray) -> Relabelling | None:
-        """Enter constants, none of them null; known ones have no effect. Cost of a single one: as the root of
-        the number of constants, on average; of many, linear in all.
-        """
+        """Enter constants, none of them null; known ones have no effect. One costs on average the root of the
+        number of constants, many are linear in all."""
         if len(texts) > 1:
             texts = texts.unique().sort()
         if len(self._recent) + len(texts) > max(_FEWEST, 4 * isqrt(len(self._most))):
@@ -168,7 +160,7 @@ class Ranks:
         return most
 
     def _labels_within(self, lows: Keys, highs: Keys) -> Keys | None:
-        """Labels for constants in ascending order that go between these; None where a gap is full."""
+        """Labels for constants in ascending order between these; None if a gap is full."""
         if len(lows) == 1:
             half = int(highs[0] - lows[0]) // 2
             near = min(half, _STRIDE) if self._newest in (int(lows[0]), int(highs[0])) else half
@@ -181,13 +173,13 @@ class Ranks:
         return labels if steps.min() >= 2 else None
 
     def labels(self, texts: pa.StringArray) -> Keys:
-        """The labels of constants that were entered."""
+        """The labels of constants in the ranks."""
         keys = np.empty((len(texts), 1), dtype=np.int64)
         self.encode(texts, 0, keys)
         return keys[:, 0]
 
     def describe(self, low: int, high: int) -> tuple[str, str]:
-        """The ends of an interval of ranks, as words and strings; those of open ends mean nothing."""
+        """The ends of an interval of ranks, in words; meaningless for an open end."""
         run = self._join()
         least = int(np.searchsorted(run.labels, low, side="right")) - 1
         most = min(int(np.searchsorted(run.labels, high)), len(run) - 1)
@@ -197,9 +189,8 @@ class Ranks:
         )
 
     def labels_of_bounds(self, lows: Keys, highs: Keys) -> Keys:
-        """The labels that bounds are made of, open ends excepted; a low end is a label or one above, a high
-        end a label or one below.
-        """
+        """The labels in bounds, open ends excepted; a low end is a label or one above, a high end a label or
+        one below."""
         known = self._join().labels
         lows, highs = lows[(lows > FIRST) & (lows < LAST)], highs[(highs > FIRST) & (highs < LAST)]
         places = np.searchsorted(known, lows, side="right") - 1, np.searchsorted(known, highs)
@@ -207,7 +198,7 @@ class Ranks:
         return labels
 
     def keep(self, labels: Keys) -> None:
-        """Drop all constants but those of these labels."""
+        """Drop all constants without one of these labels."""
         run = self._join()
         run.keep(np.isin(run.labels, labels))
         self.collect_at = max(FEWEST_COLLECTED, 2 * len(self) + 1)

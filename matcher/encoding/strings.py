@@ -1,9 +1,8 @@
 """The dictionary of string constants: a string id for every string that some filter names.
 
-Invariant: equal strings have one id, from 1 up; a string of an event has the id of the constant it equals,
-else 0, so events never grow the dictionary. An id whose constant no filter names any more is harmless: an
-event that has it matches nothing by it. `collect` frees such ids.
-"""
+Invariant: equal strings have one id, from 1 up; an event's string has the id of the equal constant, else 0,
+so events never grow the dictionary. The id of a constant that no filter names any more is harmless; `collect`
+frees such ids."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ _EMPTY = np.zeros(0, dtype=np.uint8)
 
 
 def as_bytes(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
-    """A buffer as an array; None, and a buffer of no bytes, as an empty one."""
+    """A buffer as an array, empty for None and for a buffer without bytes."""
     return np.frombuffer(buffer, dtype=np.uint8) if buffer is not None and buffer.size else _EMPTY
 
 
 def string_buffers(
     column: pa.StringArray,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """The bitmap of what is valid (empty where all is), the offsets, and the text."""
+    """The validity bitmap (empty if all are valid), the offsets, and the text."""
     valid, offsets, text = column.buffers()
     starts = (
         np.zeros(1, np.int32) if offsets is None or not offsets.size else np.frombuffer(offsets, np.int32)
@@ -33,27 +32,23 @@ def string_buffers(
     return as_bytes(valid if column.null_count else None), starts, as_bytes(text)
 
 
-WHOLE = -1
-"""Instead of a number of bytes: all of a string."""
+WHOLE = -1  # in place of a number of bytes: the whole string
 _SMALLEST = 64
-FEWEST_COLLECTED = 1024
-"""So many constants are not worth dropping, whether in use or not."""
+FEWEST_COLLECTED = 1024  # no more constants are worth dropping, whether in use or not
 
 
 class StringIds:
     """Ids of constants, in a dict and, for kernels, in a table (drawn in `encode_kernels.py`)."""
 
     def __init__(self) -> None:
-        self.ids: dict[str, int] = {}
-        """Of the constants."""
+        self.ids: dict[str, int] = {}  # by constant
         self._names: list[str | None] = [None]
         self._free: list[int] = []
         self._table = np.zeros(_SMALLEST, dtype=np.int32)
         self._spans = np.zeros((_SMALLEST, 2), dtype=np.int64)
         self._heap = np.zeros(16 * _SMALLEST, dtype=np.uint8)
         self._heap_end = 0
-        self.collect_at = FEWEST_COLLECTED
-        """The limit from which on freeing ids that are out of use is worthwhile."""
+        self.collect_at = FEWEST_COLLECTED  # the limit from which on freeing unused ids is worthwhile
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,21 +72,19 @@ class StringIds:
         return string_id
 
     def ids_of(self, texts: pa.StringArray) -> Keys:
-        """The ids of many constants, none of them null; costs one step of Python per distinct one."""
+        """The ids of constants, none of them null; one step of Python per distinct one."""
         encoded = texts.dictionary_encode()
         ids = np.array([self.id_of(text) for text in encoded.dictionary.to_pylist()], dtype=np.int64)
         return ids[encoded.indices.to_numpy()] if len(texts) else np.zeros(0, dtype=np.int64)
 
     def name(self, string_id: int) -> str | None:
-        """The constant of an id; None for 0."""
         return self._names[string_id] if 0 < string_id < len(self._names) else None
 
     def encode(
         self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64], last: int = WHOLE
     ) -> None:
         """Write the keys of a batch's string column, or of the `last` bytes of its strings, into column
-        `number` of the key matrix.
-        """
+        `number` of the key matrix."""
         valid, offsets, data = string_buffers(column)
         encode_strings(
             offsets, data, valid, column.offset, last, number, self._table, self._spans, self._heap, keys
@@ -117,7 +110,6 @@ class StringIds:
         self.collect_at = max(FEWEST_COLLECTED, self.limit + 1, 2 * len(self.ids))
 
     def memory_bytes(self) -> int:
-        """The bytes of the table; Python's strings come on top."""
         return self._table.nbytes + self._spans.nbytes + self._heap.nbytes
 
     def _enter(self, text: str, string_id: int) -> None:

@@ -21,7 +21,7 @@ class Texts:
     def __init__(self) -> None:
         self._columns: dict[tuple[Operator, str], int] = {}
         self._bytes = 0
-        """Of the texts put into the trie, and of those removed once more."""
+        """Of the texts put into the trie; a removal counts its text once more."""
         self._dropped = 0
         self._allocate(0)
 
@@ -43,7 +43,6 @@ class Texts:
             self._put(operator, text, column)
 
     def remove(self, operator: Operator, text: str) -> None:
-        """Remove a text."""
         del self._columns[operator, text]
         self._put(operator, text, k.NONE)
         self._dropped += len(text.encode())
