@@ -1,10 +1,8 @@
 """The interface of a matching engine: subscriptions and batches of events in, matching subscription ids out.
 
-Invariants that every engine keeps, and one test suite checks on all of them: an id stands for one
-subscription; a call that raises has changed nothing; each event is answered as `Filter.matches` answers
-it, with every id once; calls of several threads take turns. The interface is fixed, so that engines can be
-exchanged without touching callers.
-"""
+Invariants of every engine, which one test suite checks: an id identifies one subscription; a call that raises
+has changed nothing; each event gets the ids that `Filter.matches` implies, every id once; a lock serialises
+the calls of several threads."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ IdArray = npt.NDArray[np.int64]
 Column = npt.NDArray[np.generic] | list[object]
 """Values of one variable for many subscriptions, in the order of their ids."""
 AnyColumn = Column | Sized
-"""The same as users hold it: also a tuple, a pandas or Polars Series, an Arrow array (`value_columns.py`)."""
+"""A column in a user's form: also a tuple, a pandas or Polars Series, an Arrow array (`value_columns.py`)."""
 
 MAX_INTERFACE = 65_535
 
@@ -52,9 +50,8 @@ _Result = TypeVar("_Result")
 def exclusive(
     method: Callable[Concatenate[_Guarded, _Parameters], _Result],
 ) -> Callable[Concatenate[_Guarded, _Parameters], _Result]:
-    """Decorates a method during which no other thread executes one of the same object: it waits. The cost is
-    0.2 us.
-    """
+    """Decorates a method so that it holds `guard`: only one thread at a time is in the methods of an object.
+    Costs 0.2 us."""
 
     @wraps(method)
     def holding(guarded: _Guarded, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
@@ -67,9 +64,8 @@ def exclusive(
 def changing(
     method: Callable[Concatenate[_Engine, _Parameters], _Result],
 ) -> Callable[Concatenate[_Engine, _Parameters], _Result]:
-    """As `exclusive`, for a method that changes the subscriptions: a call that does not raise ends the
-    validity of `Matches`.
-    """
+    """As `exclusive`, for a method that changes the subscriptions: unless it raises, it ends the validity of
+    `Matches`."""
 
     @wraps(method)
     def holding(engine: _Engine, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
@@ -84,9 +80,8 @@ def changing(
 class Engine(ABC):
     """Matches events of one type against subscriptions; the module states the invariants.
 
-    A call waits while another thread is in one: kernels release the GIL, so without `guard` two threads
-    would write the same arrays. The option `threads` of an engine is how to use several processors.
-    """
+    Calls of several threads block each other, since kernels release the GIL and write into the engine even to
+    match. The option `threads` of an engine is how to use several processors."""
 
     name: ClassVar[str]
 
@@ -97,11 +92,10 @@ class Engine(ABC):
 
     @abstractmethod
     def widen(self, event_type: EventType) -> None:
-        """Add attributes to this engine's schema: those at the end of `event_type`, which begins with it.
+        """Add attributes to this engine's schema, which must be the beginning of `event_type`; else
+        `EventTypeError`.
 
-        Subscriptions, their ids and values stay as they are, at no cost that grows with them.
-        `EventTypeError` for a schema that does not begin with the present one.
-        """
+        Subscriptions, their ids and values stay, at no cost that grows with them."""
 
     def _check_widening(self, event_type: EventType) -> None:
         present = tuple(self.event_type.attributes.items())
@@ -151,13 +145,12 @@ class Engine(ABC):
         numbers: npt.ArrayLike | None = None,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
-        """Add subscriptions of many filters: `filters[i]` is that of `ids[i]`, or `filters[numbers[i]]` if
-        there are numbers.
+        """Add subscriptions of many filters: `ids[i]` has `filters[i]`, or `filters[numbers[i]]` if there are
+        numbers.
 
-        `values` has one value for all, or a column, for every variable of any of the filters; a column's
-        elements where the filter lacks the variable are ignored, and may be null. This is the fastest way to
-        load an engine. Raises as `add` does, before anything is added.
-        """
+        `values` has one value for all, or a column, for every variable of any of the filters; elements of a
+        column for filters without the variable are ignored, and may be null. This is the fastest way to load
+        an engine. Raises as `add` does, before anything is added."""
 
     def remove(self, subscription_id: int) -> None:
         """Remove a subscription; `SubscriptionError` for an unknown id."""
@@ -165,45 +158,40 @@ class Engine(ABC):
 
     @abstractmethod
     def remove_many(self, ids: npt.ArrayLike) -> None:
-        """Remove the subscriptions of these ids; `SubscriptionError` for an unknown or repeated one, none
-        removed.
-        """
+        """Remove subscriptions; for an unknown or repeated id `SubscriptionError`, and none is removed."""
 
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
         """Give some or all variables of a subscription new values, together.
 
-        Raises `SubscriptionError` for an unknown id, `VariableError` for values that do not fit.
-        """
+        Raises `SubscriptionError` for an unknown id, `VariableError` for values that do not fit."""
         self.update_many(one_id(subscription_id), values)
 
     @abstractmethod
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
         """Update many subscriptions that all have the variables named; raises as `update`, before any has
-        changed.
-        """
+        changed."""
 
     @abstractmethod
     def match(self, batch: EventBatch) -> Matches:
-        """The matching subscriptions of every event, computed as they are asked for until the engine's next
-        change.
+        """The matching subscriptions of every event, computed on demand until the engine's next change.
 
-        The batch is of the engine's event type, in any schema that agrees with the engine's (`EventError`
-        for another): an attribute that the batch lacks is absent, one that the engine lacks is ignored.
+        The batch is of the engine's event type, in any schema that agrees with the engine's, else
+        `EventError`: an attribute that the batch lacks is absent, one that the engine lacks is ignored.
 
         `offsets, ids = engine.match(batch)` gives event i the ids `ids[offsets[i]:offsets[i + 1]]`, in no
-        stated order.
-        """
+        stated order."""
 
     def event_ids(self, batch: EventBatch) -> IdArray:
-        """The ids that match a batch of one event, ascending; at less cost than `match` for one event."""
+        """The ids that match a batch of one event, ascending; faster than `match` for one event."""
         return self.match(batch).ordered()[1]
 
     def event_interfaces(self, batch: EventBatch) -> int:
-        """The interfaces that match a batch of one event: bit i says that interface i does."""
+        """The interfaces that match a batch of one event: bit i stands for interface i."""
         return bits_of(self.match(batch).interfaces())
 
     def form(self, filter: Filter) -> str:
-        """How the engine would match a filter: in normal form or as a tree, and why; "" without a choice."""
+        """The form in which the engine would match a filter, normal form or tree, and why; "" without a
+        choice."""
         return ""
 
     @abstractmethod
@@ -214,7 +202,7 @@ class Engine(ABC):
 
     @abstractmethod
     def memory_bytes(self) -> dict[str, int]:
-        """The memory of the engine's structures in bytes, by part."""
+        """Bytes of the engine's structures, by part."""
 
     @abstractmethod
     def render(self) -> str:
@@ -222,8 +210,7 @@ class Engine(ABC):
 
     @abstractmethod
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
-        """Why an event matches a subscription or does not, predicate by predicate; `SubscriptionError` if
-        unknown.
+        """Why an event matches a subscription or not, predicate by predicate; `SubscriptionError` if unknown.
         """
 
 
@@ -248,8 +235,7 @@ def engine_names() -> tuple[str, ...]:
 def create_engine(name: str, event_type: EventType, **options: object) -> Engine:
     """An empty engine of that name for events of one type; options are the engine's own.
 
-    Raises `CoveyError` for an unknown name, `TypeError` for an option the engine does not have.
-    """
+    Raises `CoveyError` for an unknown name, `TypeError` for an option the engine does not have."""
     check_event_type(event_type)
     if name not in _ENGINES:
         raise CoveyError(f"engine {name!r}: expected one of {', '.join(_ENGINES)}")
@@ -264,7 +250,7 @@ def bits_of(interfaces: npt.NDArray[np.uint64]) -> int:
 
 
 def one_id(subscription_id: int) -> IdArray:
-    """An array of one id; `SubscriptionError` where it is no int64."""
+    """An array of one id; `SubscriptionError` if it is no int64."""
     try:
         return np.array([subscription_id.__index__()], dtype=np.int64)
     except (AttributeError, OverflowError):
@@ -274,7 +260,7 @@ def one_id(subscription_id: int) -> IdArray:
 
 
 def id_array(ids: npt.ArrayLike) -> IdArray:
-    """Ids as a one-dimensional contiguous int64 array; `SubscriptionError` where they are none."""
+    """Ids as a one-dimensional contiguous int64 array; `SubscriptionError` for other values or shapes."""
     array = np.asarray(ids)
     if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
         raise SubscriptionError(
@@ -297,9 +283,8 @@ def check_distinct(ids: IdArray) -> None:
 
 
 def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt.NDArray[np.int64]:
-    """Interface numbers, one per subscription; `SubscriptionError` where one is out of range or the count
-    is wrong.
-    """
+    """Interface numbers, one per subscription; `SubscriptionError` for a number out of range or a wrong
+    count."""
     if isinstance(interface, int) and 0 <= interface <= MAX_INTERFACE:
         return np.full(count, interface, dtype=np.int64)
     array = np.asarray(interface)

@@ -1,8 +1,5 @@
-"""The errors of event types, filters, values and batches.
-
-Every error names the field, the value and what was expected. `CoveyError` is the root of all errors that
-users of the library see; the overlay maps each class to one gRPC status.
-"""
+"""The errors of event types, filters, values and batches. Each names the field, the value and what was
+expected."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from difflib import get_close_matches
 
 
 class CoveyError(Exception):
-    """Root of every error that Covey raises on purpose."""
+    """The base of all errors that Covey raises on purpose; the overlay maps each class to one gRPC status."""
 
 
 class InputError(CoveyError, ValueError):
@@ -19,7 +16,7 @@ class InputError(CoveyError, ValueError):
 
 
 def closest_of(name: str, known: Iterable[str]) -> str:
-    """How a sentence on an unknown name ends: the closest known one, else all of them."""
+    """The end of a sentence about an unknown name: the closest known name, else all of them."""
     names = list(known)
     close = get_close_matches(name, names, n=1)
     return f": did you mean {close[0]}?" if close else f": expected one of {', '.join(names)}"
@@ -41,7 +38,7 @@ _EXCERPT = 100
 
 
 def _excerpt(text: str, column: int) -> tuple[str, int]:
-    """The line of the text that holds the column, cut to a readable length, and the column in it."""
+    """The line of the text at the column, cut to a readable length, and the column in that line."""
     start = text.rfind("\n", 0, column) + 1
     end = text.find("\n", column)
     line, caret = text[start : len(text) if end < 0 else end], column - start
@@ -55,9 +52,8 @@ def _excerpt(text: str, column: int) -> tuple[str, int]:
 class FilterSyntaxError(FilterError):
     """Text that is no filter.
 
-    `text` is the whole input, `column` the offending position in it, counted from 0. `str(error)` shows three
-    lines: the sentence, the text (of a long one, what is near), and a caret below the column.
-    """
+    `text` is the whole input, `column` the offending position in it, from 0. `str(error)` has three lines:
+    the sentence, the text (shortened around the column), and a caret below the column."""
 
     def __init__(self, message: str, text: str, column: int) -> None:
         line, caret = _excerpt(text, column)
@@ -75,11 +71,11 @@ class VariableError(FilterError):
 
 
 class CapacityError(FilterError):
-    """A filter, or its values, for which an engine has no room beside those of other subscriptions."""
+    """An engine has no room for a filter or its values beside those of other subscriptions."""
 
 
 class OperatorError(CoveyError, ValueError):
-    """The function of a named operator has not returned what its entry promises."""
+    """The function of a named operator returned something its declaration excludes."""
 
 
 class SubscriptionError(CoveyError, KeyError):
@@ -90,8 +86,8 @@ class SubscriptionError(CoveyError, KeyError):
 
 
 class StaleMatchesError(CoveyError, RuntimeError):
-    """A product of `Matches` is asked for after the engine's subscriptions have changed."""
+    """A result of `Matches` is read after the engine's subscriptions have changed."""
 
 
 class SnapshotError(CoveyError, ValueError):
-    """A file is no snapshot of a matcher, or not a whole one, or of another version."""
+    """A file is no snapshot of a matcher, an incomplete one, or of another version."""
