@@ -1,1 +1,1 @@
-"""Shared evaluation of named operators: which are asked, about which events, in which order (Liu et al.)."""
+"""Shared evaluation of named operators: which to call, for which events, in which order (Liu et al.)."""

@@ -1,8 +1,7 @@
-"""What operators have cost and answered: an account per operator, and the cost and selectivity of each call.
+"""The costs and answers of operators: an account per operator, and the cost and selectivity of each call.
 
-Costs are in microseconds per event: declared, else measured by a runner with a clock, else 1. A call of which
-little is known takes after its operator. (Liu et al., sections 3 and 4.3: selectivities are learned.)
-"""
+Costs are in microseconds per event: declared, else measured by a runner with a clock, else 1. A call with few
+answers has the estimates of its operator. (Liu et al., sections 3 and 4.3: selectivities are learned.)"""
 
 from __future__ import annotations
 
@@ -16,32 +15,24 @@ from covey.matcher.evaluation.bound_calls import BoundCall
 
 Floats = npt.NDArray[np.float64]
 
-MOST_CALLS = 1 << 16
-"""Calls whose cost and selectivity are kept; those that were asked longest ago are forgotten."""
+MOST_CALLS = 1 << 16  # calls with a cost and selectivity; the least recently evaluated one is evicted
 MOST_OPERATORS = 1_000
-"""Accounts that are kept: filters may name operators that nobody has. Of more, unknown ones go first."""
-_PRIOR = 8.0
-"""Events that the selectivity and cost of an operator count for in those of its calls."""
+"""Accounts kept; operators that were never called are evicted first, since filters may name unknown ones."""
+_PRIOR = 8.0  # weight, in events, of an operator's estimate in the estimates of its calls
 
 
 @dataclass(slots=True)
 class Account:
-    """What one operator was asked and has answered; times in nanoseconds."""
+    """The calls and answers of one operator; times in nanoseconds. An evaluation is a pair of a call and an
+    event."""
 
-    calls: int = 0
-    """Calls of its function."""
-    events: int = 0
-    """Pairs of a call and an event that it was asked about."""
-    true: int = 0
-    """Of these, those that were true."""
-    took_ns: int = 0
-    """The time of its function; 0 without a clock."""
-    failures: int = 0
-    """Calls that raised, returned what they must not, or passed a deadline."""
-    undecided: int = 0
-    """Pairs of a call and an event without an answer: unknown here, failed, or over a limit."""
-    reused: int = 0
-    """Pairs of a call and an event whose answer the batch had already, however it came there."""
+    calls: int = 0  # of its function
+    events: int = 0  # evaluations
+    true: int = 0  # evaluations that were true
+    took_ns: int = 0  # time of its function; 0 without a clock
+    failures: int = 0  # calls that raised, returned a wrong type or shape, or passed a deadline
+    undecided: int = 0  # evaluations without an answer: unknown here, failed, or over a limit
+    reused: int = 0  # evaluations whose answer was already in the batch
 
 
 @dataclass(slots=True)
@@ -53,7 +44,7 @@ class _Learned:
 
 @dataclass(slots=True)
 class Accounts:
-    """Accounts by operator, and what is learned of calls by key."""
+    """Accounts by operator, and estimates of calls by key."""
 
     by_operator: dict[str, Account] = field(default_factory=dict)
     _learned: dict[int, _Learned] = field(default_factory=dict)
@@ -69,7 +60,6 @@ class Accounts:
         return account
 
     def add(self, call: BoundCall, events: int, true: int, took_ns: int) -> None:
-        """Add the answers of one call of a function."""
         account = self.of(call.operator)
         account.calls += 1
         account.events += events

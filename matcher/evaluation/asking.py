@@ -1,8 +1,8 @@
-"""Asks operators about the events of one batch: each call at most once about an event.
+"""Calls operators for the events of one batch: each call at most once per event.
 
-Answers come from the batch's results, or from the operator, and are then added to them. What an operator
-returns is checked whole. Invariant: no fault of an operator raises; events without an answer are UNDECIDED.
-"""
+Answers come from the batch's results, or from the operator, and are then added to the results. All that an
+operator returns is checked. Invariant: no fault of an operator raises; events without an answer are
+UNDECIDED."""
 
 from __future__ import annotations
 
@@ -35,14 +35,13 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong with an operator: `operator reason` is a sentence."""
+    """A fault of an operator: `operator reason` is a sentence, `call` the text of the call, `events` the
+    number of events without an answer."""
 
     operator: str
     reason: str
     call: str = ""
-    """The text of the call."""
     events: int = 0
-    """How many events it has no answer for."""
 
     def __str__(self) -> str:
         return f"operator {self.operator}: {self.reason}"
@@ -52,7 +51,7 @@ OnFault = Callable[[Fault], None]
 
 
 class Asking:
-    """The operators before some events of a batch, `window`; rows are those of the batch."""
+    """The evaluation of calls for some events of a batch, `window`; rows are numbers in the batch."""
 
     def __init__(
         self,
@@ -71,8 +70,7 @@ class Asking:
         self._present: dict[tuple[str, ...], Mask] = {}
         self._answers: dict[int, Truths] = {}
         """By key, for all events of the window: a truth, _UNKNOWN or _ABSENT."""
-        self._new: dict[int, list[Int64s]] = {}
-        """By key: rows whose answers are not in the results yet."""
+        self._new: dict[int, list[Int64s]] = {}  # by key: rows whose answers are not in the results yet
 
     def present(self, columns: tuple[str, ...]) -> Mask:
         """The events of the window that have all these attributes: bool[n]."""
@@ -89,7 +87,6 @@ class Asking:
         return mask
 
     def is_known(self, call: BoundCall) -> bool:
-        """Whether the batch has answers of a call."""
         return self._results.get(call.key) is not None
 
     def truths(self, call: BoundCall, rows: Int64s, *, expected: bool = True) -> Truths:
@@ -116,9 +113,8 @@ class Asking:
         self._new.clear()
 
     def solutions(self, call: BoundCall, rows: Int64s) -> tuple[Int64s, list[npt.NDArray[Any]]]:
-        """The solutions for events about which the call was wanted: the position in `rows` of each, and a
-        column per free variable of its parameters.
-        """
+        """The solutions for events for which `truths` evaluated the call: the position in `rows` of each, and
+        a column per free variable of its parameters."""
         answers = self._results.get(call.key)
         if answers is None or answers.solutions is None:
             return np.zeros(0, np.int64), [np.zeros(0, np.float64) for _ in call.free]
@@ -151,7 +147,7 @@ class Asking:
             self._accounts.of(call.operator).undecided += len(rows) - answered
 
     def _answered(self, call: BoundCall, rows: Int64s, answers: Truths) -> int:
-        """How many of the events the operator has answered, the first ones."""
+        """The number of events, from the first on, that the operator has answered."""
         entry = call.entry
         if entry is None:
             self._on_fault(Fault(call.operator, why_missing(call.operator), call.text, len(rows)))
@@ -271,7 +267,7 @@ def _of_kind(entry: NamedOperator, name: str, values: pa.Array) -> pa.Array:
 
 
 def _agreeing(free: tuple[int, ...], fields: list[pa.Array]) -> Mask | None:
-    """The solutions that have one value for every free variable; None for all."""
+    """Whether each solution has one value for every free variable; None if all do by their form."""
     keep = None
     for place, number in enumerate(free):
         first = free.index(number)
@@ -282,7 +278,7 @@ def _agreeing(free: tuple[int, ...], fields: list[pa.Array]) -> Mask | None:
 
 
 def _fits(solutions: pa.ListArray | None, call: BoundCall) -> bool:
-    """Whether solutions that came with a batch are those of this operator."""
+    """Whether solutions that came with a batch have the types of this operator."""
     entry = call.entry
     if solutions is None:
         return False
@@ -306,7 +302,7 @@ def _columns(lists: pa.ListArray) -> list[npt.NDArray[Any]]:
 
 
 def _values(field: pa.Array) -> npt.NDArray[Any]:
-    """Numbers as they are, times as datetimes in UTC, as values have them."""
+    """Numbers as they are, times as datetimes in UTC."""
     if pa.types.is_timestamp(field.type):
         return np.array([*field.to_pylist(), None], object)[:-1]
     values: npt.NDArray[Any] = field.to_numpy(zero_copy_only=False)

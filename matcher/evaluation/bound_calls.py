@@ -1,9 +1,8 @@
-"""Calls with values: what an operator is asked, and by which key its answers are known.
+"""Calls with values: the arguments of an operator's function, and the key of its answers.
 
-The key is 64 bits of a hash of `name/version(arguments)`, equal on every broker: a number is written by its
-value (500 and 500.0 are one), a free variable by its place among those of the call. A call with state belongs
-to one filter with values, whose text is part of the key. (Liu et al., section 3: equal predicates.)
-"""
+The key is a 64-bit hash of `name/version(arguments)`, equal on every broker: a number is written by its value
+(500 and 500.0 are one), a free variable by its place in the call. A call with state belongs to one filter
+with values, whose text is part of the key. (Liu et al., section 3: equal predicates.)"""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ _NONE = object()
 
 
 class BoundCall:
-    """One call with values. `arguments` has a `Column` or a value for each argument of the function; `free`
-    numbers the free variables by place, equal names alike; `fields` are their parameters' names.
+    """One call with values. `arguments` has a `Column` or a value per argument, without free variables;
+    `free` numbers the free variables in order, equal names alike; `fields` are the names of their parameters.
     """
 
     __slots__ = ("_state", "arguments", "columns", "fields", "free", "key", "operator", "text")
 
     def __init__(self, call: Call, values: Sequence[Scalar], owner: str = "") -> None:
-        """`values`: of the constants and variables, in order; `owner`: the filter that state belongs to."""
+        """`values` of constants and variables, in order; `owner`: the filter that the state belongs to."""
         others = iter(values)
         numbers: dict[str, int] = {}
         shown: list[Column | Constant | Free] = []
@@ -59,7 +58,7 @@ class BoundCall:
 
     @property
     def state(self) -> object:
-        """The state of an operator that has some, made when it is first called."""
+        """The state of a stateful operator, created at its first call."""
         if self._state is _NONE:
             entry = self.entry
             assert entry is not None
@@ -69,14 +68,13 @@ class BoundCall:
 
     @property
     def entry(self) -> NamedOperator | None:
-        """The operator; None where it is unknown."""
+        """None if the operator is unknown."""
         return find(self.operator)
 
 
 def keys_of(calls: Iterable[Call]) -> tuple[int, ...] | None:
-    """The keys of calls without variables and state; None where an operator is unknown here, so that nobody
-    knows its version.
-    """
+    """The keys of calls without variables and state; None if an operator, and so its version, is unknown
+    here."""
     keys: list[int] = []
     for call in calls:
         if find(call.operator) is None:
@@ -88,9 +86,8 @@ def keys_of(calls: Iterable[Call]) -> tuple[int, ...] | None:
 
 
 def names_of(calls: Iterable[Call]) -> dict[str, list[str]]:
-    """By the text of a bound call with free variables, its texts with their names; of calls without other
-    variables.
-    """
+    """For each bound call with free variables and no other variables: by its text, its texts with their
+    names."""
     names: dict[str, list[str]] = {}
     for call in calls:
         if any(isinstance(argument, Free) for argument in call.arguments):

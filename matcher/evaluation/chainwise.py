@@ -1,36 +1,34 @@
 """Evaluation of one chain after the other: the strategies of Liu et al.
 
-An event's predicates depend on no other event, so the order of chains may be the outer loop and the events of
-the batch the inner one: each step is a few array operations on all events whose chain is open. Every event
-meets its chains in the same order as if it came alone, so the predicates that are evaluated are the paper's.
+Events are independent, so chains are the outer loop and the events of the batch the inner one: each step is a
+few array operations on all events whose chain is open. Every event meets its chains in the same order as if
+it came alone, so the predicates that are evaluated are the paper's.
 
-- *Naive* (section 5.2), the baseline: each chain for itself, in its own order, until a predicate is false. A
-  known false predicate does not decide a chain before its turn comes.
-- *Sequential* (4.1, algorithm 1): every unknown predicate of the marked chain is evaluated if some undecided
-  chain asks it, whether or not the marked one is decided by then. It evaluates at most d times as many
-  predicates as any algorithm can, where d is the length of the longest chain.
+- *Naive* (section 5.2), the baseline: each chain by itself, in its own order, until a predicate is false. A
+  known false predicate does not decide a chain before its turn.
+- *Sequential* (4.1, algorithm 1): every unknown predicate of the marked chain is evaluated if any undecided
+  chain has it, even if the marked one is already decided. It evaluates at most d times as many predicates as
+  any algorithm must, where d is the length of the longest chain.
 - *Sub-Order* (4.2): chains in the order of their expected savings, each with its predicates by increasing
   selectivity; a false predicate decides every chain linked to it.
 
-The order of Sub-Order (4.2.3 to 4.2.5, 4.3): a chain's nodes are its predicates in increasing order of
-selectivity; nodes of one predicate in two chains are linked. Of two chains that share k predicates, one first
-costs less than the other first by
+The order of Sub-Order (4.2.3 to 4.2.5, 4.3): a chain's nodes are its predicates by increasing selectivity;
+nodes of one predicate in two chains are linked. Of two chains that share k predicates, one first costs less
+than the other first by
 
     sum over l = 1..k of (1 - p_l) * (P_2l * C_1l - P_1l * C_2l),
 
 where P_il is the probability that all nodes of chain i above the l-th shared one are true, and C_il the
-expected cost of those nodes that are not shared. An edge leads from the chain that comes first at less cost
-to the other, and its weight is the difference. Edges are taken in the order of their savings, as in Kruskal's
-algorithm, unless a chain would have two predecessors or two successors, or a circle would form.
+expected cost of the unshared ones among them. An edge leads from the cheaper first chain to the other,
+weighted by the difference. Edges are taken by decreasing savings, as in Kruskal's algorithm, unless a chain
+would have two predecessors or two successors, or a circle would form.
 
-The paper's complete graph of 80,000 chains has 3.2 billion edges. Here chains that share no predicate have
-none, since their difference is zero; and of the chains of one predicate, ordered by P/C, each has edges to at
-most `_PARTNERS` others, evenly spaced from itself to the last. Paths that no edge joins follow each other in
-the order of what their chains save on average, over all edges. Only a chain's first `_NODES` nodes count.
-
-The order of paths is open in the paper; by number it evaluates 5 % more predicates. Chains in the order of
-what each saves, without paths, would evaluate 5 % to 10 % fewer, but are not the paper's algorithm.
-"""
+The paper's complete graph of 80,000 chains has 3.2 billion edges. Here chains without a common predicate have
+no edge, since their difference is zero; and of a predicate's chains, ordered by P/C, each has edges to at
+most `_PARTNERS` others, evenly spaced from itself to the last. Only a chain's first `_NODES` nodes count. The
+paper leaves the order of paths open: here it is by average savings of their chains over all edges; by number
+it evaluates 5 % more predicates. Ordering chains by their savings, without paths, would evaluate 5 % to 10 %
+fewer, but is not the paper's algorithm."""
 
 from __future__ import annotations
 
@@ -53,14 +51,13 @@ from covey.matcher.evaluation.problem import (
 )
 
 UNKNOWN = np.int8(3)
-"""Of a predicate that was not asked about an event; greater than every truth, so that the least of a chain's
-truths is FALSE as soon as one is."""
-_CELLS = 1 << 26
-"""Of one truth table, in bytes; a batch with more is evaluated in several ranges of events."""
+"""A predicate not evaluated for an event. Greater than every truth, so that the least truth of a chain is
+FALSE as soon as one is."""
+_CELLS = 1 << 26  # bytes of a truth table; a batch with more is evaluated in ranges of events
 
 
 class ChainTable:
-    """One problem in the course of its evaluation: known truths, and the groups that are decided."""
+    """One problem during its evaluation: known truths, and the groups that are decided."""
 
     def __init__(self, problem: Problem, ask: Ask, present: Int64s, used: Int64s) -> None:
         chains = problem.chains
@@ -71,20 +68,18 @@ class ChainTable:
         self._truths = np.full((len(used), problem.events), UNKNOWN, np.int8)
         self.group_of, groups = shared_groups(problem.groups, present, len(chains.offsets) - 1)
         self._true_groups = np.zeros((groups, problem.events), np.bool_)
-        self.prepared: Any = None
-        """What the strategy has prepared for this problem (`Chainwise.prepared`)."""
+        self.prepared: Any = None  # by `Chainwise.prepared`
 
     def predicates(self, chain: int) -> Int64s:
-        """The predicates of a chain, in its own order."""
         return self._predicates[self._offsets[chain] : self._offsets[chain + 1]]
 
     def known(self, predicates: Int64s, rows: Int64s) -> Truths:
-        """The truths of predicates for events, UNKNOWN where not asked: int8[predicates, rows]."""
+        """The truths of predicates for events, UNKNOWN where not evaluated: int8[predicates, rows]."""
         known: Truths = self._truths[self._place[predicates][:, np.newaxis], rows]
         return known
 
     def ask(self, predicate: int, rows: Int64s) -> Truths:
-        """The truths of a predicate for events; those that are unknown are asked, in one call."""
+        """The truths of a predicate for events; unknown ones are evaluated, in one call."""
         known = self._truths[self._place[predicate]]
         truths: Truths = known[rows]
         unknown = rows[truths == UNKNOWN]
@@ -94,7 +89,7 @@ class ChainTable:
         return truths
 
     def ask_in_turn(self, predicates: Int64s, rows: Int64s) -> Truths:
-        """The truth of a chain for events, its predicates asked in this order until one is false."""
+        """The truth of a chain for events, its predicates evaluated in this order until one is false."""
         truths = np.full(len(rows), TRUE)
         left = np.arange(len(rows))
         for predicate in predicates.tolist():
@@ -111,7 +106,7 @@ class ChainTable:
         return self._true_groups[group, rows] if group >= 0 else np.zeros(len(rows), np.bool_)
 
     def decide(self, chain: int, rows: Int64s, truths: Truths) -> None:
-        """Note the truths of a chain for the events, for the other chains of its group."""
+        """Store the truths of a chain for the events, for the other chains of its group."""
         group = self.group_of[chain]
         if group >= 0:
             self._true_groups[group, rows[truths == TRUE]] = True
@@ -160,9 +155,8 @@ class Chainwise(ABC):
         """All chains, in the order in which they are decided."""
 
     def prepared(self, table: ChainTable, problem: Problem, order: Int64s) -> Any:  # noqa: B027
-        """What `decide_chain` needs for a problem, whose chains come in this order. It is kept in the table:
-        engines in several threads may share a strategy.
-        """
+        """Data of a problem for `decide_chain`, with its chains in this order; kept in the table, since
+        engines in several threads may share a strategy."""
 
     @abstractmethod
     def decide_chain(self, table: ChainTable, chain: int, rows: Int64s) -> Truths:
@@ -174,7 +168,6 @@ def _from_row(ask: Ask, first: int) -> Ask:
 
 
 def _used(chains: Chains, present: Int64s) -> Int64s:
-    """The predicates of these chains, ascending."""
     if len(present) == len(chains.offsets) - 1:
         return np.unique(chains.predicates)
     return np.unique(chains.predicates[places_of(chains, present)])
@@ -189,7 +182,7 @@ def places_of(chains: Chains, of: Int64s) -> Int64s:
 
 
 def shared_groups(groups: Int64s | None, present: Int64s, chains: int) -> tuple[Int64s, int]:
-    """The group of each chain, numbered from 0, where several of the chains present have it; else -1."""
+    """The group of each chain, from 0, if several present chains have it, else -1; the number of groups."""
     numbers = np.full(chains, -1, np.int64)
     if groups is None or not len(present):
         return numbers, 0
@@ -211,8 +204,7 @@ class Naive(Chainwise):
 
 
 _FIRST_BLOCK = 8
-"""Of the later conjunctions with a predicate, whose truths are examined together; the next has four times as
-many."""
+"""Later chains with a predicate whose truths are examined together; the next block is four times as large."""
 
 
 class Sequential(Chainwise):
@@ -243,7 +235,7 @@ class Sequential(Chainwise):
 
 
 class _LaterChains:
-    """Which undecided chains after a given one ask a predicate."""
+    """Finds whether an undecided chain after a given one has a predicate."""
 
     def __init__(self, table: ChainTable, problem: Problem, order: Int64s) -> None:
         chains = problem.chains
@@ -260,7 +252,7 @@ class _LaterChains:
         self._padded[np.arange(self._padded.shape[1]) < lengths[:, np.newaxis]] = predicates
 
     def want(self, predicate: int, chain: int, rows: Int64s) -> npt.NDArray[np.bool_]:
-        """Whether an undecided chain after this one asks the predicate, which is unknown, for each event."""
+        """For each event, whether an undecided chain after this one has the predicate, which is unknown."""
         wanted = np.zeros(len(rows), np.bool_)
         left = np.arange(len(rows))
         chains = self._chains[self._bounds[predicate] : self._bounds[predicate + 1]]
@@ -288,8 +280,7 @@ class _LaterChains:
 
 _PARTNERS = 8
 _NODES = 16
-_BLOCK = 1 << 16
-"""Edges that are weighed together."""
+_BLOCK = 1 << 16  # edges that are weighed together
 
 Floats = npt.NDArray[np.float64]
 
@@ -303,7 +294,7 @@ def nodes(chains: Chains) -> Int64s:
 
 
 def chain_order(chains: Chains, ordered: Int64s) -> Int64s:
-    """All chains, the one that is decided first at the beginning; `ordered` are their `nodes`."""
+    """All chains, in the order in which they are decided; `ordered` are their `nodes`."""
     padded = _padded(chains, ordered)
     first, second = _candidates(chains, padded)
     savings = _savings(chains, padded, first, second)
@@ -318,7 +309,7 @@ def chain_order(chains: Chains, ordered: Int64s) -> Int64s:
 
 
 def _padded(chains: Chains, ordered: Int64s) -> Int64s:
-    """The first nodes of each chain, -1 behind the last: int64[chains, nodes]."""
+    """The first nodes of each chain, padded with -1: int64[chains, nodes]."""
     lengths = np.diff(chains.offsets)
     width = min(_NODES, int(lengths.max(initial=0)))
     places = np.minimum(chains.offsets[:-1, np.newaxis] + np.arange(width), max(0, len(ordered) - 1))
@@ -349,7 +340,7 @@ def _candidates(chains: Chains, padded: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _above(chains: Chains, padded: Int64s, shared: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Of each node: the probability that all above it are true, and the cost of those that are not shared."""
+    """Of each node: the probability that all above it are true, and the cost of the unshared of these."""
     reached, cost = np.ones(padded.shape), np.zeros(padded.shape)
     alone = np.ones(len(padded))
     for place in range(padded.shape[1] - 1):
@@ -363,7 +354,7 @@ def _above(chains: Chains, padded: Int64s, shared: npt.NDArray[np.bool_]) -> tup
 
 
 def _savings(chains: Chains, padded: Int64s, first: Int64s, second: Int64s) -> Floats:
-    """What evaluating `first` before `second` saves; negative where the other order does."""
+    """The savings by evaluating `first` before `second`, negative if the other order is cheaper."""
     savings = np.zeros(len(first))
     for start in range(0, len(first), _BLOCK):
         one, other = padded[first[start : start + _BLOCK]], padded[second[start : start + _BLOCK]]
@@ -379,10 +370,9 @@ def _savings(chains: Chains, padded: Int64s, first: Int64s, second: Int64s) -> F
 
 
 def _paths(before: Int64s, after: Int64s, net: Floats) -> Int64s:
-    """All chains along the paths that these edges form, of which the first have the greatest savings.
+    """All chains along the paths that these edges form, the path with the greatest mean of `net` first.
 
-    `net` is what each chain saves before others, less what others save before it.
-    """
+    `net` is what each chain saves before others, less what others save before it."""
     chains = len(net)
     successor, predecessor = [-1] * chains, [-1] * chains
     head, tail = list(range(chains)), list(range(chains))  # of a path, valid at its tail and at its head
@@ -419,7 +409,7 @@ class SubOrder(Chainwise):
         return problem.chains.offsets, self._ordered(problem.chains)[0]
 
     def _ordered(self, chains: Chains) -> tuple[Int64s, Int64s]:
-        """The nodes of all chains, and the order of these; those computed last are kept."""
+        """The nodes of all chains, and the chains' order; cached for the last `version`."""
         known = self._known
         if known is None or known[0] != chains.version:
             ordered = nodes(chains)

@@ -1,10 +1,9 @@
-"""Decides the residues of filters for events: which operators are asked, about which events, in which order.
+"""Decides the residues of filters for events: which operators to call, for which events, in which order.
 
-An engine or broker has one evaluator. Whoever matches hands it pairs of an event and a residue whose gates
-are true. Residues of few alternatives become chains, which a strategy decides together (Liu et al., section
-4); others are walked (`walking.py`). Invariants: no operator is asked twice about one call and event of a
-batch, since answers stay in its results; `decide` never raises for a fault of an operator.
-"""
+An engine or broker has one evaluator; its input are pairs of an event and a residue whose gate is true.
+Residues with few alternatives become chains, which a strategy decides together (Liu et al., section 4);
+others are walked (`walking.py`). Invariants: a call is evaluated at most once per event of a batch, since
+answers stay in the batch's results; `decide` never raises for a fault of an operator."""
 
 from __future__ import annotations
 
@@ -42,9 +41,8 @@ from covey.matcher.filters.filter import Filter
 
 
 class Evaluator:
-    """Evaluates by a strategy (`strategies.py`), calls operators by `run` and reports what goes wrong with
-    them to `on_fault`, which must not raise.
-    """
+    """Evaluates by a strategy (`strategies.py`), calls operators by `run` and reports their faults to
+    `on_fault`, which must not raise. `CoveyError` for an unknown strategy."""
 
     def __init__(
         self,
@@ -53,16 +51,13 @@ class Evaluator:
         run: Runner = run_at_once,
         on_fault: OnFault | None = None,
     ) -> None:
-        """`CoveyError` for an unknown strategy."""
         self._strategy = create_strategy(strategy) if isinstance(strategy, str) else strategy
         self._run = run
         self.on_fault: OnFault = on_fault or _ignore
-        """What faults are reported to."""
         self._accounts = Accounts()
 
     @property
     def accounts(self) -> Mapping[str, Account]:
-        """What each operator was asked, by name."""
         return self._accounts.by_operator
 
     def decide(
@@ -77,10 +72,9 @@ class Evaluator:
     ) -> Truths:
         """The truth of each pair of an event of the batch, `rows`, and a residue, `numbers`: int8[n].
 
-        With `groups`, one number per pair and the same for all pairs of a residue, a group that is true for
-        an event needs no further decision: at least one of its pairs is TRUE, others may be UNDECIDED.
-        Without `readers`, operators with state are UNDECIDED.
-        """
+        `groups` has one number per pair, the same for all pairs of a residue. If a group is true for an
+        event, at least one of its pairs is TRUE, and others may be UNDECIDED. Without `readers`, operators
+        with state are UNDECIDED."""
         truths = np.full(len(rows), FALSE)
         if not len(rows):
             return truths
@@ -98,15 +92,14 @@ class Evaluator:
         return truths
 
     def aside(self, on_fault: OnFault) -> Evaluator:
-        """An evaluator that calls operators as this one does, with accounts of its own."""
+        """An evaluator with the same runner and its own accounts."""
         return Evaluator(run=self._run, on_fault=on_fault)
 
     def explain(
         self, batch: EventBatch, residues: Residues, number: int, filter: Filter, *, readers: bool = True
     ) -> list[str]:
-        """The truth of every call of a residue for a batch of one event, in words; `filter` is that of the
-        residue, with its values.
-        """
+        """The truth of every call of a residue for a batch of one event, in words; `filter` is the residue's
+        filter, with its values."""
         names = names_of(filter.calls)
         asking = Asking(batch, range(1), self._accounts, self._run, self.on_fault, readers=readers)
         shown, row = [], np.zeros(1, np.int64)
@@ -127,26 +120,22 @@ class Evaluator:
         return self._strategy.decide(problem, ask)
 
     def estimates(self, calls: list[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The costs and selectivities of calls, as learned so far."""
         return self._accounts.estimates(calls)
 
     def report(self, fault: Fault) -> None:
-        """Report a fault."""
         self.on_fault(fault)
 
 
 _WINDOW = 1 << 13
-"""Events that are decided at a time: an answer of one call takes a byte for each of them meanwhile."""
+"""The most events of a window: an answer of a call takes a byte for each."""
 _WINDOW_PAIRS = 1 << 21
-"""Pairs that are decided at a time, about: each takes some 200 bytes meanwhile."""
-_WINDOW_CELLS = 1 << 27
-"""Events that are decided at a time, by the residues that are."""
+"""About the most pairs of a window: each takes some 200 bytes."""
+_WINDOW_CELLS = 1 << 27  # the most events of a window times its residues
 _ALL = slice(None)
 _WORDS = {int(FALSE): "is false", int(UNDECIDED): "is undecided", int(TRUE): "is true"}
 
 
-_MOST_SHOWN = 5
-"""Solutions of a call that an explanation lists."""
+_MOST_SHOWN = 5  # solutions of a call in an explanation
 
 
 def _listed(columns: list[npt.NDArray[Any]]) -> str:
@@ -161,7 +150,7 @@ def _ignore(fault: Fault) -> None:
 
 
 def _windows(events: int, rows: Int64s, numbers: Int64s) -> list[range]:
-    """The events of a batch that are decided at a time, so that the memory for it is bounded."""
+    """The windows of a batch, its events that are decided at a time, so that memory is bounded."""
     length = _WINDOW
     if min(events, _WINDOW) * len(rows) > _WINDOW_CELLS:
         length = max(1, min(_WINDOW, _WINDOW_CELLS // int(np.count_nonzero(np.bincount(numbers)))))
@@ -179,8 +168,6 @@ def _windows(events: int, rows: Int64s, numbers: Int64s) -> list[range]:
 
 
 class _Decision:
-    """The pairs of one call of `decide`."""
-
     def __init__(
         self,
         evaluator: Evaluator,
@@ -293,9 +280,8 @@ class _Decision:
         return list(zip(problem.lines, problem.alternatives, problem.at, parts, strict=True))
 
     def _in_waves(self, problem: Problem, ask: Ask) -> Truths:
-        """The truth of the chains of a problem: of each event and group the likeliest for its cost first,
-        then two, four, and so on, until one is true.
-        """
+        """The truth of the chains of a problem: for each event and group first the chain with the best
+        probability for its cost, then two, four, and so on, until one is true."""
         assert problem.groups is not None
         key = problem.rows * (int(problem.groups.max()) + 1) + problem.groups[problem.chain_of]
         waves = _waves(key, _promise(problem.chains)[problem.chain_of])
@@ -327,7 +313,7 @@ class _Decision:
 
     def _pairs(self, lines: PlanLines) -> Pairs:
         def calls(leaf: CallLeaf, at: Int64s) -> list[tuple[int, Int64s]]:
-            """(literal, the positions in `at` of its pairs)"""
+            """(literal, positions of its pairs in `at`)"""
             literals = lines.literals[self._residues.line_of[self._numbers[at]], leaf.slot]
             order = np.argsort(literals, kind="stable")
             starts = np.flatnonzero(np.diff(literals[order], prepend=-1))
@@ -391,7 +377,7 @@ class _Decision:
 
 
 def _promise(chains: Chains) -> npt.NDArray[np.float64]:
-    """Of each chain: the probability that it is true, by its cost."""
+    """For each chain: the probability that it is true, divided by its cost."""
     of_each = np.repeat(np.arange(len(chains.offsets) - 1), np.diff(chains.offsets))
     logarithms = np.log(np.maximum(chains.selectivities, 1e-9))[chains.predicates]
     costs = np.bincount(of_each, chains.costs[chains.predicates], len(chains.offsets) - 1)
@@ -399,9 +385,8 @@ def _promise(chains: Chains) -> npt.NDArray[np.float64]:
 
 
 def _waves(key: Int64s, promise: npt.NDArray[np.float64]) -> Int64s:
-    """The wave of each pair among those of equal keys: 0 for the most promising, 1 for the next two, 2 for
-    the next four, and so on.
-    """
+    """The wave of each pair among the pairs of its key: 0 for the most promising, 1 for the next two, 2 for
+    the next four, and so on."""
     order = np.lexsort((-promise, key))
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     ranks = np.arange(len(key)) - np.repeat(starts, np.diff(starts, append=len(key)))
@@ -440,8 +425,7 @@ class _ChainPairs:
         self._chains += len(literals)
 
 
-_KNOWN_COST = 1e-6
-"""Of a call that the batch has answers of, in microseconds."""
+_KNOWN_COST = 1e-6  # microseconds, of a call that has answers in the batch
 
 _versions = count(1)
 
@@ -450,7 +434,7 @@ log = logging.getLogger("covey.matcher")
 
 
 class FaultLog:
-    """Takes faults of an evaluator (`Evaluator.on_fault`); `last` has the last of each operator."""
+    """Receives faults (`Evaluator.on_fault`); `last` has the last one by operator."""
 
     def __init__(self) -> None:
         self.last: dict[str, Fault] = {}
@@ -462,7 +446,7 @@ class FaultLog:
 
 
 class EvaluationOptions(TypedDict, total=False):
-    """`evaluation` names the strategy (`strategies.py`); `evaluator` is one to share instead."""
+    """`evaluation` is a strategy's name (`strategies.py`); `evaluator` a shared evaluator instead."""
 
     evaluation: str
     evaluator: Evaluator | None

@@ -1,8 +1,7 @@
-"""The predicates that stand beside calls in a disjunction, tested column by column.
+"""The predicates beside calls in a disjunction, tested column by column.
 
-Invariant: the truth of a predicate is that of `Filter.matches`. Numbers, Booleans and times are compared by
-their keys (`encoding/keys.py`), which is exact; strings one distinct value after the other.
-"""
+Invariant: the truth of a predicate is as in `Filter.matches`. Numbers, Booleans and times are compared by
+keys (`encoding/keys.py`), which is exact; strings by distinct values."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ Keys = npt.NDArray[np.int64]
 
 
 class PredicateMasks:
-    """The events of one batch; masks are kept, so that equal predicates are tested once."""
+    """The events of one batch; masks are cached, so that equal predicates are tested once."""
 
     def __init__(self, batch: EventBatch) -> None:
         self._batch = batch
@@ -84,7 +83,8 @@ class PredicateMasks:
         return keys
 
     def _text(self, attribute: str, column: pa.Array) -> tuple[npt.NDArray[np.int64], list[Any]]:
-        """The distinct values of a column, and the number of each event's; that behind all where absent."""
+        """The number of each event's value among the distinct ones, and these; null has the number after the
+        last."""
         known = self._texts.get(attribute)
         if known is None:
             encoded = column.dictionary_encode()

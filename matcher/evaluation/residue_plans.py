@@ -1,10 +1,8 @@
-"""Residues compiled: a tree whose leaves name slots, so that residues that differ in calls and values alone
-share one plan.
+"""Compiled residues: a tree whose leaves are slots, shared by residues that differ only in calls and values.
 
 A residue with few alternatives is also their list: conjunctions of calls, the chains of a strategy. Others
-are walked as trees (`walking.py`). Invariant: a slot stands for one call and what is expected of it, an
-operand for one value; both are given per residue (`residues.py`).
-"""
+are walked as trees (`walking.py`). Invariant: a slot stands for one call and whether it is expected to be
+true, an operand for one value; residues have both (`residues.py`)."""
 
 from __future__ import annotations
 
@@ -28,10 +26,8 @@ from covey.matcher.expressions.expression import (
 )
 from covey.matcher.expressions.operators import Operator
 
-MOST_ALTERNATIVES = 16
-"""Residues with more are walked."""
-_MOST_LEAVES = 256
-"""Of all alternatives together."""
+MOST_ALTERNATIVES = 16  # residues with more are walked
+_MOST_LEAVES = 256  # of all alternatives of a residue
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +79,13 @@ class Alternative:
 
     @cached_property
     def slots(self) -> tuple[int, ...]:
-        """Of the calls that a strategy may ask in any order."""
+        """Of the stateless calls, which a strategy may evaluate in any order."""
         stateless = [leaf for leaf in self.leaves if isinstance(leaf, CallLeaf) and not leaf.is_stateful]
         return tuple(dict.fromkeys([leaf.slot for leaf in stateless]))
 
     @cached_property
     def late(self) -> tuple[CallLeaf, ...]:
-        """The calls with state: they are asked where all others are true."""
+        """The calls with state, evaluated where all others are true."""
         return tuple([leaf for leaf in self.leaves if isinstance(leaf, CallLeaf) and leaf.is_stateful])
 
     @cached_property
@@ -98,7 +94,7 @@ class Alternative:
 
     @cached_property
     def join(self) -> AllOf | None:
-        """What is left to test where all calls are true: their joint solutions; None for nothing."""
+        """The test that is left where all calls are true: of their joint solutions; None if there is none."""
         names = [name for leaf in self.leaves if isinstance(leaf, CallLeaf) for name in set(leaf.names)]
         if len(set(names)) == len(names) and not any(
             isinstance(leaf, ConstraintLeaf) for leaf in self.leaves
@@ -124,23 +120,20 @@ class Plan:
 
     @cached_property
     def is_late(self) -> bool:
-        """Whether it has calls with state."""
         return bool(_late_slots(leaves_of(self.node)))
 
     @cached_property
     def takes_turns(self) -> bool:
-        """Whether a call with state is in several places, so that it sees events in order only where they are
-        decided one by one.
-        """
+        """Whether a call with state is in several places: it sees events in order only if they are decided
+        one by one."""
         slots = _late_slots(leaves_of(self.node))
         return len(set(slots)) < len(slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How a filter's residue fills its plan's slots: `calls[i]` with the operands `of_calls[i]`, by number;
-    the plan's operands are `kept`.
-    """
+    """How a filter's residue fills its plan's slots: `calls[i]` has the operands `of_calls[i]`, by number;
+    `kept` are the operands of the plan."""
 
     node: Node
     calls: tuple[Call, ...]
@@ -151,12 +144,11 @@ class Template:
 
 
 def template_of(residue: Expression, kinds: Kinds) -> Template:
-    """A residue compiled."""
     return _Compiler(kinds).template(residue)
 
 
 def plan_of(template: Template) -> Plan:
-    """A plan for all residues of equal trees."""
+    """A plan for all residues with this tree."""
     alternatives = _alternatives(template.node)
     if alternatives is not None and len(alternatives) > 1:
         slots = [slot for each in alternatives for slot in _late_slots(each)]
@@ -259,8 +251,7 @@ def _joint_names(residue: Expression) -> set[str]:
 
 
 def _urgency(node: Node) -> int:
-    """The order in a conjunction: what costs nothing, calls, disjunctions, what needs bindings, calls with
-    state.
+    """The order in a conjunction: free tests, calls, disjunctions, constraints on bindings, calls with state.
     """
     if isinstance(node, PredicateLeaf):
         return 0
@@ -272,7 +263,7 @@ def _urgency(node: Node) -> int:
 
 
 def _alternatives(node: Node) -> list[tuple[Leaf, ...]] | None:
-    """The conjunctions of a tree; None where they are too many."""
+    """The conjunctions of a tree; None if there are too many."""
     if isinstance(node, CallLeaf | PredicateLeaf | ConstraintLeaf):
         return [(node,)]
     parts: list[list[tuple[Leaf, ...]]] = []

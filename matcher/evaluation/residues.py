@@ -1,9 +1,8 @@
-"""Residues with values, by number: which plan each has, and what fills its slots.
+"""Residues with values, by number: the plan of each, and the contents of its slots.
 
-One table per plan has a line per residue: the literals of its slots (twice the number of a call, and one more
-where it is expected to be true) and its operands. Calls are shared by their keys. Invariant: a call is in the
-table exactly while a residue names it.
-"""
+Each plan has a table with a line per residue: the literals of its slots (twice the number of a call, plus one
+if it is expected to be true) and its operands. Calls are shared by their keys. Invariant: a call is in the
+table exactly while a residue has it."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class PlanLines:
         self.plan = plan
         self.literals = np.zeros((0, plan.slots), np.int64)
         self.operands = np.zeros((0, plan.operands), object)
-        self.numbers: Numbers = np.zeros(0, np.int64)
-        """The residue of each line, -1 for a free one."""
+        self.numbers: Numbers = np.zeros(0, np.int64)  # of residues by line, -1 for a free one
         self._free: list[int] = []
 
     def allocate(self, count: int) -> Numbers:
@@ -64,16 +62,15 @@ class PlanLines:
 
 
 class Residues:
-    """The residues of an engine, or of whoever evaluates filters without one; `version` counts changes."""
+    """The residues of an engine, or of a user of filters without one; `version` counts changes."""
 
     def __init__(self) -> None:
         self.version = 0
         self._name = uuid4().hex
-        """Part of the keys of calls with state: a batch may come to others that have seen other events."""
+        """Part of the keys of calls with state: others that get the batch have seen other events."""
         self.calls: list[BoundCall | None] = []
         self.plans: list[PlanLines | None] = []
-        self.plan_of: Numbers = np.zeros(0, np.int64)
-        """The plan of each residue."""
+        self.plan_of: Numbers = np.zeros(0, np.int64)  # by residue
         self.line_of: Numbers = np.zeros(0, np.int64)
         self._free: list[int] = []
         self._uses: list[int] = []
@@ -87,13 +84,12 @@ class Residues:
         return len(self.plan_of) - len(self._free)
 
     def add(self, filter: Filter, values: Mapping[str, Scalar]) -> int:
-        """Add the residue of a filter with calls, with checked values; its number."""
+        """The number of an added residue, of a filter with calls and with checked values."""
         return int(self.add_many(filter, values, 1)[0])
 
     def add_many(self, filter: Filter, values: Values, count: int) -> Numbers:
         """Add the residues of subscriptions of one filter. Each variable has a checked value for all, or a
-        sequence of them.
-        """
+        sequence."""
         numbers = self._allocate(count)
         self._fill(numbers, filter, values)
         return numbers
@@ -106,7 +102,6 @@ class Residues:
             self._release(int(plan), np.array([line]))
 
     def remove(self, numbers: Numbers) -> None:
-        """Remove residues."""
         plans = self.plan_of[numbers]
         for plan in np.unique(plans).tolist():
             self._release(plan, self.line_of[numbers[plans == plan]])
@@ -115,7 +110,7 @@ class Residues:
         self.version += 1
 
     def calls_of(self, number: int) -> list[tuple[BoundCall, bool]]:
-        """The calls of a residue, and what is expected of each."""
+        """The calls of a residue, and whether each is expected to be true."""
         lines = self.lines(int(self.plan_of[number]))
         literals = lines.literals[self.line_of[number]].tolist()
         return [(self.call(literal), bool(literal & 1)) for literal in literals]
@@ -126,20 +121,18 @@ class Residues:
         return np.array([self.lines(plan).plan.is_late for plan in plans.tolist()], np.bool_)[of_each]
 
     def lines(self, plan: int) -> PlanLines:
-        """The residues of a plan."""
         lines = self.plans[plan]
         assert lines is not None
         return lines
 
     def call(self, literal: int) -> BoundCall:
-        """The call of a literal."""
         call = self.calls[literal >> 1]
         assert call is not None
         return call
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the arrays; Python's calls come on top."""
+        """Bytes of the arrays, without Python's calls."""
         return (
             self.plan_of.nbytes
             + self.line_of.nbytes
@@ -253,7 +246,7 @@ _CACHED = 4096
 
 
 def _operand_column(template: Template, number: int, values: Values, count: int) -> Any:
-    """One operand: a value for all residues, or a list of them."""
+    """One operand: a value for all residues, or a list with one for each."""
     operand, kind = template.operands[number], template.kinds[number]
     if not isinstance(operand, Variable):
         return operand.value
@@ -266,7 +259,7 @@ def _operand_column(template: Template, number: int, values: Values, count: int)
 
 
 def _owners(name: str, filter: Filter, values: Values, count: int) -> list[str]:
-    """What state belongs to: a name, and the text of the filter with the values of each residue."""
+    """The owners of state: a name, and the text of the filter with the values of each residue."""
     owners = []
     for i in range(count):
         mine = {name: value[i] if isinstance(value, list) else value for name, value in values.items()}

@@ -1,7 +1,6 @@
-"""How the function of an operator is called: at once, or under limits that whoever owns the evaluator sets.
+"""Calls the function of an operator: at once, or under limits that the evaluator's owner sets.
 
-Invariant: a runner never raises for what an operator does. Events that it has no answer for are undecided.
-"""
+Invariant: a runner never raises for what an operator does. Events without an answer are undecided."""
 
 from __future__ import annotations
 
@@ -15,24 +14,21 @@ from covey.matcher.operators.named_operator import NamedOperator
 
 Compute = Callable[[int, int], Answers]
 """`compute(first, last)` calls the function of an operator on the events `first` to `last - 1` of a call and
-checks what it returns. It raises what the function raises, and `OperatorError` for what it must not return.
-It may be called in another thread, and its answer may come too late to count: it changes nothing else.
-"""
+checks the result. It raises as the function does, and `OperatorError` for a wrong result. It may run in
+another thread, and end too late to count, so it changes nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call has come to: `parts` are the answers of its first `answered` events, in order.
+    """The outcome of a call: `parts` are the answers of its first `answered` events, in order.
 
-    `reason` is why there are no more, as the end of a sentence about the operator. With `failed` that is its
-    own fault: an exception, a wrong result, a passed deadline (also where the answer came). Otherwise a limit
-    left no time for it.
-    """
+    `reason` is why there are no more, as the end of a sentence about the operator. With `failed` it is the
+    operator's fault: an exception, a wrong result, a passed deadline (even if the answer came); otherwise a
+    limit left no time."""
 
     parts: list[Answers]
     answered: int
-    took_ns: int = 0
-    """The time of the calls; 0 without a clock."""
+    took_ns: int = 0  # of the calls; 0 without a clock
     reason: str = ""
     failed: bool = False
 

@@ -1,26 +1,22 @@
 """The strategies of evaluation, by name, and Covey's own.
 
-*Greedy* asks always the question that is expected to decide the most for its cost.
-
-A question is a predicate and an event. Its score, computed anew after every answer, is
+*Greedy* always asks the question, a predicate and an event, that is expected to decide most for its cost. Its
+score, computed anew after every answer, is
 
     (open chains that ask it) * (1 - selectivity) / (cost * (1 - need)),
 
 where `need` is the probability that some open chain has all its other predicates true, so that the question
-has to be asked in any case: what must be asked costs nothing to ask first. Sharing, selectivity and cost so
-count at once, for each event from what is known about it, while Liu et al. fix an order of chains in advance.
+has to be asked in any case. Sharing, selectivity and cost count at once, for each event from what is known
+about it, while Liu et al. fix an order of chains in advance.
 
-Invariant: each round asks every question that no open chain of its event prefers another to. No two of these
-share a chain, so neither's answer changes the score of the other, and a round is as good as many single
-steps. Questions about one predicate are one call.
+Invariant: each round asks every question that all open chains of its event prefer to their others. No two of
+these share a chain, so neither's answer changes the score of the other, and a round is as good as many single
+steps. Questions about one predicate are one call. A predicate that costs less than `_CHEAP_US` per event is
+evaluated for all events that have it open, so that cheap operators are called once per batch.
 
-Calls cost as well: one of a predicate that costs less than `_CHEAP_US` per event covers all events that have
-it open, so that cheap operators are called once per batch, however events differ.
-
-Variants without a gain that pays, by predicates evaluated on the workloads of `covey reproduce liu`: without
-`need` 0.3 % to 3 % more; chains weighed by the score of their second question 0.5 % to 2 % fewer in twice the
-time; chains weighed by the inverse of their length, or as in the dual of the covering problem, no difference.
-"""
+Rejected, by predicates evaluated on the workloads of `covey reproduce liu`: without `need` 0.3 % to 3 % more;
+chains weighed by the score of their second question 0.5 % to 2 % fewer in twice the time; chains weighed by
+the inverse of their length, or as in the dual of the covering problem, no difference."""
 
 from __future__ import annotations
 
@@ -35,11 +31,9 @@ from covey.matcher.evaluation.chainwise import Naive, Sequential, SubOrder, plac
 from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED, Ask, Int64s, Problem, Strategy, Truths
 
 _CELLS = 1 << 22
-"""Questions of open chains that are examined together; a batch with more is decided in ranges of events."""
-_CHEAP_US = 1.0
-"""A call takes a hundred times as long, however few its events are."""
-_LEAST = 1e-9
-"""No probability is closer to 0 or 1."""
+"""Questions of open chains that are examined together; a larger batch is decided in ranges of events."""
+_CHEAP_US = 1.0  # a call takes a hundred times as long, even for few events
+_LEAST = 1e-9  # no probability is closer to 0 or 1
 
 
 class Greedy:
@@ -100,7 +94,7 @@ class _Rounds:
             self._answer(chosen, truths)
 
     def _choose(self) -> npt.NDArray[np.bool_]:
-        """Of each question, whether every open chain that asks it prefers it to its others."""
+        """For each question, whether every open chain that asks it prefers it to its others."""
         question = self._question
         starts = np.flatnonzero(np.diff(self._pair, prepend=-1))
         lengths = np.diff(starts, append=len(question))
@@ -173,7 +167,6 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 
 
 def create_strategy(name: str) -> Strategy:
-    """A new strategy. `CoveyError` for a name that none has."""
     if name not in STRATEGIES:
         raise CoveyError(f"evaluation {name!r}: expected one of {', '.join(STRATEGIES)}")
     return STRATEGIES[name]()

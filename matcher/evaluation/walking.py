@@ -1,11 +1,10 @@
-"""Residues walked as trees over many pairs of an event and a residue at once.
+"""Walks residues as trees, for many pairs of an event and a residue at once.
 
-Two walks: the truth of trees without free variables, in Kleene's logic, and the *solutions* of trees with
-them: relations, which And joins and Or unites, while a value constraint selects from a relation as soon as
-that binds its variables (Liu et al., section 2.2). A relation's lines belong to pairs; all pairs of a plan
-are joined together. Invariants: an operator is asked only about pairs that its truth may still decide; the
-solutions of a pair are bounded, and over the bound it is undecided.
-"""
+Trees without free variables have a truth in Kleene's logic. Trees with free variables have *solutions*:
+relations, which And joins and Or unites; a value constraint selects from a relation as soon as that binds its
+variables (Liu et al., section 2.2). A line of a relation belongs to a pair; all pairs of a plan are joined
+together. Invariants: an operator is called only for pairs that its truth may still decide; the solutions of a
+pair are bounded, and over the bound the pair is undecided."""
 
 from __future__ import annotations
 
@@ -41,31 +40,26 @@ _COMPARE: dict[Operator, Callable[[Any, Any], Any]] = {
     Operator.GE: np.greater_equal,
 }
 
-MOST_SOLUTIONS = 10_000
-"""Of one pair of an event and a residue, at any point of the join."""
-_RELATIONS = 64
-"""With different variables, of which alternatives under `or` have made so many."""
-_LINES = 1 << 21
-"""Of one join; more pairs are joined in halves."""
+MOST_SOLUTIONS = 10_000  # of one pair of an event and a residue, at any point of the join
+_RELATIONS = 64  # with different variables, from alternatives under `or`
+_LINES = 1 << 21  # of one join; more pairs are joined in halves
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """How the leaves of one plan are evaluated on pairs, given by number: `ask` truths of a slot's call,
-    `solve` its solutions (the pair of each, and a column per free variable of the call), `test` a predicate,
-    `operand` the values of one.
-    """
+    """How leaves of one plan are evaluated on pairs, by number: `ask` returns the truths of a slot's call,
+    `solve` its solutions (the pair of each, and a column per free variable), `test` the truths of a
+    predicate, `operand` the values of an operand. `on_excess` is called with the number of pairs with too
+    many solutions."""
 
     ask: Callable[[CallLeaf, Int64s], Truths]
     solve: Callable[[CallLeaf, Int64s], tuple[Int64s, list[npt.NDArray[Any]]]]
     test: Callable[[PredicateLeaf, Int64s], Mask]
     operand: Callable[[int, Int64s], npt.NDArray[Any]]
     on_excess: Callable[[int], None]
-    """Called with the number of pairs that have too many solutions."""
 
 
 def walk(node: Node, pairs: Pairs, at: Int64s) -> Truths:
-    """The truth of a tree for these pairs."""
     if _has_names(node):
         return _solved(node, pairs, at)
     return _truths(node, pairs, at)
@@ -94,9 +88,8 @@ def _truths(node: Node, pairs: Pairs, at: Int64s) -> Truths:
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """Solutions: the pair of each line and a column per free variable. `pending` are constraints with a
-    variable that it does not bind yet.
-    """
+    """Solutions: the pair of each line and a column per free variable. `pending` are the constraints with an
+    unbound variable."""
 
     at: Int64s
     columns: Columns
@@ -105,9 +98,8 @@ class _Relation:
 
 @dataclass(frozen=True, slots=True)
 class _Solutions:
-    """Relations with different variables, and the pairs that may have further solutions: an operator has
-    not answered.
-    """
+    """Relations with different variables, and the pairs that `maybe` have further solutions, since an
+    operator has not answered."""
 
     relations: list[_Relation]
     maybe: Int64s
@@ -139,7 +131,7 @@ class _TooManyError(Exception):
 
 
 def _extended(node: Node, pairs: Pairs, given: _Solutions) -> _Solutions:
-    """The solutions that these have together with those of a tree."""
+    """The solutions `given`, joined with the solutions of a tree."""
     if isinstance(node, AllOf):
         for part in node.parts:
             given = _extended(part, pairs, given)
@@ -214,7 +206,7 @@ def _joined(one: _Relation, other: _Relation, pairs: Pairs) -> _Relation:
 
 
 def _check(at: Int64s, counts: Int64s | None = None) -> None:
-    """`_TooManyError` where a join has too many lines, of one pair or together."""
+    """`_TooManyError` if a join has too many lines, of one pair or in total."""
     total = len(at) if counts is None else int(counts.sum())
     if total <= MOST_SOLUTIONS:
         return
@@ -258,9 +250,8 @@ def _satisfying(relation: _Relation, constraint: ConstraintLeaf, pairs: Pairs) -
 
 
 def _satisfies(solution: Sequence[Any], constraint: ConstraintLeaf, operand: Any) -> bool:
-    """Whether a solution satisfies a constraint. False for values of another family, to which other brokers
-    may bind the variables of an operator that is unknown here.
-    """
+    """False for values of another family, to which other brokers may bind the variables of an operator
+    unknown here."""
     try:
         if len(solution) == 1 and constraint.terms[0][0] == 1:
             return passes(constraint.operator, solution[0], [operand])
