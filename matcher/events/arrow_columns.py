@@ -1,9 +1,8 @@
-"""Arrow columns of other types, widened to the schema of an event type; Arrow IPC messages with record
-batches, as others have sent them; and the checks of their values.
+"""Arrow columns of other types, widened to the schema of an event type; received Arrow IPC messages with
+record batches; and checks of their values.
 
-Invariant: what is read from a message is valid, and takes no more memory than the message. So buffers may not
-be compressed: 500 bytes would become gigabytes.
-"""
+Invariant: record batches from messages are valid, and take no more memory than the message, so their buffers
+must not be compressed: 500 bytes would become gigabytes."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from covey.matcher.events.value_columns import is_text
 
 
 def _lossless(arrow_type: pa.DataType, kind: Kind) -> bool:
-    """Whether every value of an Arrow type has one of this kind, range aside (the cast checks that)."""
+    """Whether every value of an Arrow type has one of this kind; the cast checks the range."""
     is_ = pa.types
     if is_.is_null(arrow_type):
         return True
@@ -76,7 +75,7 @@ def conform(event_type: EventType, records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def imported(event_type: EventType, columns: Any) -> pa.RecordBatch | pa.Table:
-    """What has Arrow columns, as pyarrow's. `EventError` for what has none."""
+    """An object with Arrow columns as pyarrow's; `EventError` for any other."""
     if isinstance(columns, pa.RecordBatch | pa.Table):
         return columns
     try:
@@ -118,9 +117,8 @@ RANGES = {
 
 
 def check_ranges(event_type: EventType, records: pa.RecordBatch) -> None:
-    """Integers and timestamps must have values that attributes may have, as int64 reaches further; and lists
-    no nulls.
-    """
+    """`EventError` for integers and timestamps that int64 holds and attributes do not, and for lists with
+    nulls."""
     if event_type.has_lists:
         _check_lists(event_type, records)
     for name, kind in event_type.attributes.items():
@@ -144,7 +142,7 @@ def _check_lists(event_type: EventType, records: pa.RecordBatch) -> None:
 
 
 def check_range(event_type: EventType, name: str, kind: Kind, low: int, high: int) -> None:
-    """The least and the greatest integer, or timestamp, of an attribute must be values that it may have."""
+    """`EventError` if the least or the greatest integer or timestamp of an attribute is out of its range."""
     first, last, unit, expected = RANGES[kind]
     if low < first or high > last:
         raise EventError(
@@ -185,7 +183,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffer's table begins; 0 where it is absent."""
+    """The offset of a field of a flatbuffer's table; 0 if it is absent."""
     virtual = table - struct.unpack_from("<i", data, table)[0]
     entry = 4 + 2 * number
     if entry + 2 > struct.unpack_from("<H", data, virtual)[0]:

@@ -1,11 +1,9 @@
 """Batches of events: an Arrow record batch, its publisher, and the sequence number of each event.
 
-A batch of a few events that were given as Python values, or that arrived in packed columns, has these instead
-(`packed_columns.py`), and its record batch once somebody asks for it. Invariants: the columns are exactly
-`event_type.arrow_schema`, their contents are valid (UTF-8 included), and event i has the identity (publisher,
-sequences()[i]). A batch never changes, but for the results of operators, which accumulate; forwarding one
-reuses the bytes it arrived in.
-"""
+A batch of a few events from Python values or packed columns keeps these (`packed_columns.py`), and creates
+its record batch on demand. Invariants: the columns are exactly `event_type.arrow_schema`, their contents are
+valid (UTF-8 included), and event i has the identity (publisher, sequences()[i]). A batch never changes,
+except that results of operators accumulate; forwarding it reuses the bytes in which it arrived."""
 
 from __future__ import annotations
 
@@ -34,14 +32,13 @@ from covey.matcher.events.results import Results, joined_results
 from covey.matcher.events.trace_contexts import TraceContexts, shifted
 
 _MAX_OFFSET = 2**32 - 1
-_LENGTH_BYTES = 4
-"""Of the length of a string or list."""
+_LENGTH_BYTES = 4  # of the length of a string or list
 _SPARE_BYTES = 4096
 _FIXED_BYTES = {Kind.INT64: 8, Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
 
 
 class Stamp(TypedDict, total=False):
-    """What a batch has beside its events; `EventBatch` states what each means."""
+    """What a batch has beside its events; see `EventBatch`."""
 
     publisher: str
     first_sequence: int
@@ -49,7 +46,7 @@ class Stamp(TypedDict, total=False):
 
 
 class NumberedStamp(Stamp, total=False):
-    """The same of a batch whose events may be numbered with gaps."""
+    """A `Stamp` of a batch whose sequence numbers may have gaps."""
 
     sequence_offsets: npt.NDArray[np.uint32] | None
 
@@ -57,13 +54,12 @@ class NumberedStamp(Stamp, total=False):
 class EventBatch:
     """Events of one type from one publisher, in columns.
 
-    `first_sequence` and `sequence_offsets` (uint32, one per event, or None for 0, 1, 2, ...) give
-    each event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since
-    the epoch. `count` is the number of events; `columns` are packed columns, None where it has Arrow's.
-    `results` is what operators have answered about these events, None for nothing; views of the same events
-    share it. `contexts` has the trace contexts of those events that are traced.
-    The constructor trusts its arguments: use `from_pylist`, `from_arrow`, `deserialize` or `unpack`.
-    """
+    `first_sequence` and `sequence_offsets` (uint32, one per event, or None for 0, 1, 2, ...) give each
+    event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since the
+    epoch. `columns` are the packed columns, None if it has Arrow's. `results` are the answers of operators
+    about these events, or None; views of the same events share them. `contexts` are the trace contexts of the
+    traced events. The constructor trusts its arguments: use `from_pylist`, `from_arrow`, `deserialize` or
+    `unpack`."""
 
     __slots__ = (
         "_records",
@@ -114,11 +110,10 @@ class EventBatch:
     def from_pylist(
         cls, event_type: EventType, rows: Sequence[Mapping[str, object]], **stamp: Unpack[Stamp]
     ) -> EventBatch:
-        """A batch of events given as mappings from attribute to value; a missing key means None: absent.
+        """A batch of events from mappings of attributes to values; a missing key is absent, as None.
 
-        Timestamps are datetimes (UTC where they name no zone) or ISO 8601 strings. Raises `EventError`
-        naming the event (counted from 0), the attribute and the value.
-        """
+        Timestamps are datetimes (UTC without a zone) or ISO 8601 strings. Raises `EventError` naming the
+        event (counted from 0), the attribute and the value."""
         return cls(event_type, events_of_rows(event_type, rows), **stamp)
 
     @classmethod
@@ -127,11 +122,10 @@ class EventBatch:
     ) -> EventBatch:
         """A batch from Arrow columns in any order; absent columns become null, narrower types are widened.
 
-        `records` is a record batch or table, or whatever has `__arrow_c_stream__` or `__arrow_c_array__`,
-        such as a DataFrame of Polars or a relation of DuckDB: it is read whole. Zero-copy where the schema
-        already is `event_type.arrow_schema`. Raises `EventError` naming the column that is unknown, of
-        another kind, or holds a value that its attribute cannot hold exactly.
-        """
+        `records` is a record batch or table, or any object with `__arrow_c_stream__` or `__arrow_c_array__`,
+        such as a DataFrame of Polars or a relation of DuckDB; it is read whole. Zero-copy if its schema is
+        `event_type.arrow_schema`. Raises `EventError` naming a column that is unknown, of another kind, or
+        has a value that its attribute cannot hold exactly."""
         records = one_batch(imported(event_type, records))
         if not records.schema.equals(event_type.arrow_schema):
             records = conform(event_type, records)
@@ -147,10 +141,9 @@ class EventBatch:
     def from_pandas(cls, event_type: EventType, frame: Any, **stamp: Unpack[Stamp]) -> EventBatch:
         """A batch from a pandas DataFrame with one column per attribute, in any order; its index is ignored.
 
-        None, NaN, NaT and a missing column mean absent. A float64 column is accepted for an int64 attribute
-        where its values are integers, since pandas stores integers so where some are missing. Raises
-        `EventError` as `from_pylist` and `from_arrow` do.
-        """
+        None, NaN, NaT and a missing column mean absent. A float64 column of integers is accepted for an int64
+        attribute, since pandas stores integers so if some are missing. Raises `EventError` as `from_pylist`
+        and `from_arrow` do."""
         return cls.from_arrow(event_type, records_of_frame(event_type, frame), **stamp)
 
     @classmethod
@@ -162,11 +155,10 @@ class EventBatch:
         checked: bool = False,
         **stamp: Unpack[NumberedStamp],
     ) -> EventBatch:
-        """A batch from the bytes that `serialized` gave, zero-copy and checked whole.
+        """A batch from the bytes of `serialized`, zero-copy, with all values checked.
 
-        `checked` means that a broker has checked the values already: only memory safety is checked then.
-        `EventError` for bytes that are no record batch of this type, whatever they are.
-        """
+        `checked` means that a broker has already checked the values: only memory safety is checked.
+        `EventError` for any bytes that are no record batch of this type."""
         try:
             message = pa.ipc.read_message(pa.py_buffer(buffer))
         except MALFORMED as error:
@@ -197,8 +189,7 @@ class EventBatch:
     def concat(cls, batches: Sequence[EventBatch]) -> EventBatch:
         """The events of several batches of one type and publisher, in order; ingress is the earliest.
 
-        Raises `EventError` when type or publisher differ, or sequence numbers lie more than 2**32 - 1 apart.
-        """
+        Raises `EventError` if type or publisher differ, or sequence numbers are more than 2**32 - 1 apart."""
         if not batches:
             raise EventError("concat of no batches: expected at least one")
         first = batches[0]
@@ -226,7 +217,7 @@ class EventBatch:
 
     @classmethod
     def stacked(cls, batches: Sequence[EventBatch]) -> EventBatch:
-        """The events of several batches of one type, at least one, in order and nothing else of them."""
+        """The events of one or more batches of one type, in order, without publisher, numbers and results."""
         return cls(batches[0].event_type, _concatenated(batches))
 
     # --- parts -----------------------------------------------------------------------------
@@ -252,10 +243,9 @@ class EventBatch:
         return self.take(np.flatnonzero(mask))
 
     def with_schema(self, event_type: EventType, *, other_kinds: bool = False) -> EventBatch:
-        """These events under another schema of their type: attributes that it lacks are dropped, those that
-        are new are absent. Columns are not copied. `EventError` where the schemas do not agree, unless
-        `other_kinds` makes attributes of another kind absent, too.
-        """
+        """These events under another schema of their type, zero-copy: attributes that it lacks are dropped,
+        new ones are absent. `EventError` if the schemas do not agree, unless `other_kinds` makes attributes
+        of another kind absent, too."""
         if event_type is self.event_type or event_type == self.event_type:
             return self
         if event_type.name != self.event_type.name:
@@ -275,7 +265,7 @@ class EventBatch:
         return self._with(events, self.first_sequence, self.sequence_offsets, self.results, event_type)
 
     def slice(self, start: int, length: int | None = None) -> EventBatch:
-        """`length` events from position `start` on (all that follow, by default), zero-copy."""
+        """`length` events from position `start` on (by default all that follow), zero-copy."""
         count = self.count
         start = min(max(start, 0), count)
         length = count - start if length is None else min(max(length, 0), count - start)
@@ -318,7 +308,7 @@ class EventBatch:
         first_sequence: int | None = None,
         ingress_ns: int | None = None,
     ) -> EventBatch:
-        """The same events under another publisher, first sequence number or ingress time, bytes kept."""
+        """The same events under another publisher, first sequence number or ingress time; keeps the bytes."""
         view = EventBatch.__new__(EventBatch)
         view.event_type = self.event_type
         view.columns, view._serialized, view.count = self.columns, self._serialized, self.count
@@ -334,26 +324,24 @@ class EventBatch:
         return view
 
     def consecutive(self) -> EventBatch:
-        """The same events, numbered from the first on without gaps. Where there are gaps, the trace contexts
-        are lost."""
+        """The same events, numbered from the first on without gaps; if there were gaps, trace contexts are
+        lost."""
         if self.sequence_offsets is None:
             return self
         return self._with(self.events, self.first_sequence, None, self.results).with_contexts(())
 
     def with_results(self, results: Results | None) -> EventBatch:
-        """The same events with other results, bytes kept."""
         view = self.stamped()
         view.results = results
         return view
 
     def with_contexts(self, contexts: TraceContexts) -> EventBatch:
-        """The same events in other traces, bytes kept."""
         view = self.stamped()
         view.contexts = contexts
         return view
 
     def shared_results(self) -> Results:
-        """The results, new ones where there are none: views that are made from now on share them."""
+        """The results, created if there are none; views made afterwards share them."""
         if self.results is None:
             self.results = Results()
         return self.results
@@ -365,7 +353,7 @@ class EventBatch:
 
     @property
     def events(self) -> pa.RecordBatch | PackedColumns:
-        """The columns that this batch has, whichever they are."""
+        """The columns in the form that this batch has."""
         return self.record_batch if self.columns is None else self.columns
 
     @property
@@ -403,23 +391,22 @@ class EventBatch:
         return rows_of(self.event_type, self.record_batch) if self.columns is None else self.columns.rows()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The events for whatever reads Arrow's C streams, such as `polars.DataFrame(batch)`."""
+        """The events for readers of Arrow's C streams, such as `polars.DataFrame(batch)`."""
         return self.record_batch.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> Any:
         """The events as a pandas DataFrame: `Int64` and `boolean` (nullable), float64, strings and
         `datetime64[us, UTC]`. An absent float64 is NaN there.
 
-        Raises `CoveyError` where pandas is not installed.
-        """
+        Raises `CoveyError` if pandas is not installed."""
         return data_frame_of(self.record_batch)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.to_pylist())
 
     def serialized(self) -> bytes:
-        """The Arrow IPC record batch message (without schema); cached, or the bytes that the batch arrived
-        in."""
+        """The Arrow IPC record batch message (without schema); cached, or the bytes in which the batch
+        arrived."""
         if self._serialized is None:
             self._serialized = self.record_batch.serialize().to_pybytes()
             if self.columns is None:
@@ -434,9 +421,8 @@ class EventBatch:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the events and their results are on the wire: packed, or else serialised, which this
-        does not do.
-        """
+        """Bytes of the events and their results on the wire: packed, or else serialised, which this does not
+        do."""
         columns, results = self.columns, self.results
         size = 0 if results is None else results.nbytes
         if columns is not None:
@@ -486,7 +472,7 @@ def _lengths(lengths: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _concatenated(batches: Sequence[EventBatch]) -> pa.RecordBatch | PackedColumns:
-    """The events of several batches: packed where all are and few, else in Arrow columns."""
+    """The events of several batches: packed if all are and few, else in Arrow columns."""
     if sum(map(len, batches)) <= MOST_PACKED and all(b.columns is not None for b in batches):
         packed = [b.columns for b in batches if b.columns is not None]
         columns = joined(packed)
@@ -545,7 +531,7 @@ def _is_run(indices: npt.NDArray[np.int64], start: int) -> bool:
 
 
 def check_batch(batch: object) -> None:
-    """`EventError` for what is no `EventBatch`."""
+    """`EventError` for any other object."""
     if not isinstance(batch, EventBatch):
         raise EventError(
             f"batch of type {type(batch).__name__}: expected an EventBatch, as `EventBatch.from_pylist` and "

@@ -1,13 +1,12 @@
 """Event types: a name and ordered, typed, nullable attributes.
 
-The schema of a type is its attribute list. Two `EventType` objects are equal when their names and attribute
-lists, order included, are. Schemas of one name *agree* when no attribute has two kinds in them: they are
-views of one type, whose attributes are identified by name. An attribute that a schema lacks is absent in its
-events. A declaration with more attributes *widens* the type; one that does not agree is an error.
+The schema of a type is its attribute list. Two `EventType` objects are equal if their names, keys and
+attribute lists, order included, are. Schemas of one name *agree* if no attribute has two kinds in them: they
+are views of one type, whose attributes are identified by name. An attribute that a schema lacks is absent in
+its events. A declaration with more attributes *widens* the type; one that does not agree is an error.
 
 A type may have a *key*, the attribute that identifies what an event is about, such as a vehicle's id. A
-declaration without a key says nothing of it; two that name different keys do not agree.
-"""
+declaration without a key agrees with any; two different keys do not agree."""
 
 from __future__ import annotations
 
@@ -24,14 +23,12 @@ from covey.matcher.errors import EventTypeError
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED = frozenset(
     {"and", "or", "not", "in", "between", "prefix", "suffix", "contains", "exists", "true", "false"}
-)
-"""The words of the filter language, which no attribute may have as its name."""
+)  # words of the filter language, which no attribute may have as its name
 
 
 class Kind(StrEnum):
-    """The kind of an attribute's values. A timestamp counts microseconds since the epoch, in UTC. Of a list,
-    filters test the presence, and named operators the contents.
-    """
+    """The kind of an attribute's values. Timestamps are microseconds since the epoch, in UTC. Filters test
+    the presence of a list, and named operators its contents."""
 
     INT64 = "int64"
     FLOAT64 = "float64"
@@ -60,11 +57,10 @@ KEY_KINDS = (Kind.INT64, Kind.STRING)
 
 
 class EventType:
-    """A name and an ordered mapping from attribute names to kinds, and a key or none. Immutable and hashable.
+    """A name, an ordered mapping from attribute names to kinds, and a key or None. Immutable and hashable.
 
     Raises `EventTypeError` for a name that is no identifier, a reserved word, an unknown kind, no attributes,
-    or a key that is no attribute or neither an integer nor a string.
-    """
+    or a key that is no attribute or neither an integer nor a string."""
 
     __slots__ = (
         "_hash",
@@ -105,23 +101,18 @@ class EventType:
             _check_key(name, kinds, key)
         self.name = name
         self.key = key
-        """The attribute that identifies what an event is about, None for none."""
         self.attributes: Mapping[str, Kind] = MappingProxyType(kinds)
         self.names: tuple[str, ...] = tuple(kinds)
         self.kinds: tuple[Kind, ...] = tuple(kinds.values())
-        self.has_lists = Kind.STRINGS in self.kinds
-        """Whether its events are in Arrow columns, however few."""
-        self.times = tuple(a for a, kind in kinds.items() if kind is Kind.TIMESTAMP)
-        """The attributes that are timestamps."""
+        self.has_lists = Kind.STRINGS in self.kinds  # its events are always in Arrow columns
+        self.times = tuple(a for a, kind in kinds.items() if kind is Kind.TIMESTAMP)  # timestamps
         self.arrow_schema: pa.Schema = pa.schema([pa.field(a, k.arrow) for a, k in kinds.items()])
         self._index = {attribute: i for i, attribute in enumerate(kinds)}
         self._hash = hash((name, tuple(kinds.items()), key))
-        self.cache: dict[object, Any] = {}
-        """What others compute from this type, once: under keys of their own."""
+        self.cache: dict[object, Any] = {}  # computed once from this type, under keys of the users' own
 
     def includes(self, other: EventType) -> bool:
-        """Whether this schema has every attribute of another schema of the type, in whatever order, and its
-        key.
+        """Whether this schema has every attribute of another schema of the type, in any order, and its key.
         """
         if self is other:
             return True
@@ -131,7 +122,7 @@ class EventType:
         return self.name == other.name and all(mine.get(a) is k for a, k in other.attributes.items())
 
     def agrees(self, other: EventType) -> bool:
-        """Whether both are schemas of one type: of one name, with no attribute of two kinds, nor two keys."""
+        """Whether both are schemas of one type: one name, no attribute of two kinds, no two keys."""
         if self is other:
             return True
         if None not in (self.key, other.key) and self.key != other.key:
@@ -140,11 +131,10 @@ class EventType:
         return self.name == other.name and all(mine.get(a, k) is k for a, k in other.attributes.items())
 
     def union(self, other: EventType) -> EventType:
-        """The attributes of both: those of this schema in their order, then the others in theirs.
+        """The attributes of both: those of this schema in order, then the others in theirs.
 
-        Which attributes these are does not depend on the order of several unions. `EventTypeError` names the
-        first attribute of two kinds, or both keys.
-        """
+        The set of attributes does not depend on the order of unions. `EventTypeError` names the first
+        attribute of two kinds, or both keys."""
         if self.name != other.name:
             raise EventTypeError(f"event type {other.name!r}: expected one of the name {self.name!r}")
         if self.includes(other):
@@ -161,7 +151,7 @@ class EventType:
         return other if united == other else united
 
     def index(self, attribute: str) -> int:
-        """The position of an attribute; `KeyError` when there is none of that name."""
+        """The position of an attribute; `KeyError` for an unknown name."""
         return self._index[attribute]
 
     def __eq__(self, other: object) -> bool:
@@ -199,6 +189,6 @@ def _check_key(name: str, kinds: Mapping[str, Kind], key: object) -> None:
 
 
 def check_event_type(event_type: object) -> None:
-    """`EventTypeError` for what is no `EventType`."""
+    """`EventTypeError` for any other object."""
     if not isinstance(event_type, EventType):
         raise EventTypeError(f"event type {event_type!r}: expected an EventType")

@@ -5,10 +5,9 @@
              of a string its length in bytes as uint32; 0 for a value that is absent
     text     the strings, in UTF-8, in the order of their lengths
 
-Arrow costs a few events 20 µs where they are made, 3 µs where they are read, and some more for every column
-that is encoded; this costs 1 µs and 0.1 µs per value. Invariant: bytes that are accepted have values that
-their attributes may have, strings of valid Unicode among them. Types with lists have no packed columns.
-"""
+Arrow costs a few events 20 µs to create, 3 µs to read, and some more for every encoded column; this costs 1
+µs and 0.1 µs per value. Invariant: accepted bytes have values within their attributes' ranges, and strings of
+valid Unicode. Types with lists have no packed columns."""
 
 from __future__ import annotations
 
@@ -26,11 +25,10 @@ from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, INFINITY_KEY, INT64_MIN, LAST, MISSING, NAN_KEY
 from covey.matcher.events.times import FIRST_US, LAST_US, microseconds, moment_of
 
-MOST_PACKED = 16
-"""More events are made and read faster in Arrow columns."""
+MOST_PACKED = 16  # more events are faster in Arrow columns
 
 Values = list[Any]
-"""Of one attribute: int, float, str, bool; of a timestamp its microseconds since 1970; None where absent."""
+"""Of one attribute: int, float, str, bool; for a timestamp its microseconds since 1970; None where absent."""
 
 _FORMATS = {Kind.INT64: "q", Kind.TIMESTAMP: "q", Kind.FLOAT64: "d", Kind.STRING: "I", Kind.BOOL: "?"}
 _EXACT = 2**53
@@ -58,11 +56,10 @@ class _Layout:
         values = "".join(f"{count}{_FORMATS[kind]}" for kind in kinds)
         layout = struct.Struct(f"<{self.absent_bytes}s{values}")
         self.pack, self.unpack_from, self.size = layout.pack, layout.unpack_from, layout.size
-        self.present = bytes(self.absent_bytes)
-        """The bits where no value is absent."""
+        self.present = bytes(self.absent_bytes)  # bits where no value is absent
         self.strings = [place for place, kind in enumerate(kinds) if kind is Kind.STRING]
         self.texts = [place * count + event for place in self.strings for event in range(count)]
-        """Of the strings among the values of all columns, and what stands for those that are absent."""
+        """Places of strings in all columns' values, and the substitutes of absent values."""
         self.empty = ["" if kind is Kind.STRING else 0 for kind in kinds for _ in range(count)]
         self.places = [slice(first, first + count) for first in range(1, 1 + len(kinds) * count, count)]
         """Of the columns among the unpacked values."""
@@ -71,7 +68,7 @@ class _Layout:
             for place, (name, kind) in enumerate(event_type.attributes.items())
             if kind in RANGES
         ]
-        """Of integers and timestamps: place, name and kind, the least and the greatest value."""
+        """Integers and timestamps: place, name, kind, the least and the greatest value."""
 
 
 def _layout_of(event_type: EventType, count: int) -> _Layout:
@@ -80,7 +77,7 @@ def _layout_of(event_type: EventType, count: int) -> _Layout:
 
 
 class PackedColumns:
-    """The values of 1 to `MOST_PACKED` events, by attribute in the order of the schema. Never changes."""
+    """The values of 1 to `MOST_PACKED` events, by attribute in the order of the schema. Immutable."""
 
     __slots__ = ("_keys", "_strings", "columns", "count", "data", "event_type", "nbytes")
 
@@ -89,8 +86,7 @@ class PackedColumns:
         self.columns = columns
         self.count = count
         self.data: bytes | None = None
-        self.nbytes = 0
-        """Of `data`."""
+        self.nbytes = 0  # of `data`
         self._keys: dict[int, list[int]] = {}
         self._strings: dict[int, pa.StringArray] = {}
 
@@ -98,9 +94,8 @@ class PackedColumns:
 
     @classmethod
     def of_rows(cls, event_type: EventType, rows: Sequence[Mapping[str, object]]) -> PackedColumns | None:
-        """Events given as mappings whose keys are attributes; None where a value has another type than most,
-        for which `python_rows.py` has the rules.
-        """
+        """Events from mappings whose keys are attributes; None if a value needs the rules of
+        `python_rows.py`."""
         columns: list[Values] = []
         for name, kind in event_type.attributes.items():
             values = [row.get(name) for row in rows]
@@ -112,7 +107,6 @@ class PackedColumns:
 
     @classmethod
     def of_records(cls, event_type: EventType, records: pa.RecordBatch) -> PackedColumns:
-        """The events of a record batch of this type."""
         columns = [
             (column.cast(pa.int64()) if kind is Kind.TIMESTAMP else column).to_pylist()
             for column, kind in zip(records.columns, event_type.kinds, strict=True)
@@ -123,9 +117,8 @@ class PackedColumns:
     def unpack(
         cls, event_type: EventType, data: bytes, count: int, *, checked: bool = False
     ) -> PackedColumns:
-        """The events of these bytes. `checked` means that a broker has checked the ranges of the values
-        already. `EventError` for bytes that are no packed columns of so many events of this type.
-        """
+        """The events of these bytes; `EventError` if they are no packed columns of `count` events of this
+        type. `checked` means that a broker has already checked the ranges of the values."""
         if not 0 < count <= MOST_PACKED:
             raise EventError(
                 f"{event_type.name}: packed columns of {count} events, expected 1 to {MOST_PACKED}"
@@ -164,7 +157,7 @@ class PackedColumns:
         return packed
 
     def packed(self) -> bytes:
-        """The bytes of these events, or those that they came from."""
+        """The bytes of these events, cached."""
         if self.data is None:
             layout = self.event_type.cache.get(self.count) or _layout_of(self.event_type, self.count)
             values: list[Any] = [*chain.from_iterable(self.columns)]
@@ -186,7 +179,6 @@ class PackedColumns:
         return self.data
 
     def records(self) -> pa.RecordBatch:
-        """The same events as Arrow columns."""
         return records_of([self])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -194,7 +186,6 @@ class PackedColumns:
         return [self.row(event) for event in range(self.count)]
 
     def row(self, event: int) -> dict[str, Any]:
-        """One of them."""
         row = dict(zip(self.event_type.names, [column[event] for column in self.columns], strict=True))
         for name in self.event_type.times:
             if row[name] is not None:
@@ -209,9 +200,8 @@ class PackedColumns:
         return PackedColumns(self.event_type, columns, len(positions))
 
     def with_schema(self, event_type: EventType) -> PackedColumns:
-        """These events under another schema of their type; an attribute that is new, or of another kind, is
-        absent.
-        """
+        """These events under another schema of their type; new attributes and those of another kind are
+        absent."""
         own = dict(zip(self.event_type.names, self.columns, strict=True))
         kinds = self.event_type.attributes
         columns = [
@@ -230,7 +220,7 @@ class PackedColumns:
         return column
 
     def keys(self, attribute: int) -> list[int]:
-        """The keys (`encoding/keys.py`) of the values of an attribute that has no strings."""
+        """The keys (`encoding/keys.py`) of the values of an attribute without strings."""
         keys = self._keys.get(attribute)
         if keys is None:
             column, kind = self.columns[attribute], self.event_type.kinds[attribute]
@@ -242,7 +232,6 @@ class PackedColumns:
         return keys
 
     def strings(self, attribute: int) -> pa.StringArray:
-        """The strings of an attribute as an Arrow column."""
         column = self._strings.get(attribute)
         if column is None:
             column = self._strings[attribute] = pa.array(self.columns[attribute], type=pa.string())
@@ -262,7 +251,7 @@ class PackedColumns:
 
 
 def joined(parts: Sequence[PackedColumns]) -> list[Values]:
-    """The columns of the events of several parts of one schema, in order."""
+    """The columns of several parts of one schema, in order."""
     return [list(chain.from_iterable(columns)) for columns in zip(*(p.columns for p in parts), strict=True)]
 
 
@@ -277,7 +266,7 @@ def records_of(parts: Sequence[PackedColumns]) -> pa.RecordBatch:
 
 
 def _plain(values: Values, kind: Kind) -> Values | None:
-    """The values as `PackedColumns` has them; None where one has another type than its kind, or no range."""
+    """The values in the form of `PackedColumns`; None if one is of another type or out of range."""
     plain: Values = []
     for value in values:
         of = value.__class__
@@ -327,5 +316,5 @@ def _float_key(value: float) -> int:
 
 
 def _integer_key(value: int) -> int:
-    """Those that no batch has get the outermost keys."""
+    """Values that no batch has get the outermost keys."""
     return FIRST if value < FIRST else LAST if value > LAST else int(value)

@@ -1,9 +1,8 @@
 """Single events as rows, before they gather in a batch: the values of all attributes in the order of the
-schema, each as packed columns have it (`packed_columns.py`).
+schema, each as in packed columns (`packed_columns.py`).
 
-A value of exactly the Python type of its attribute is checked and converted here; for all others the batch
-of the one event is built, which has the last word.
-"""
+Values of exactly the Python type of their attributes are checked and converted here; otherwise a batch of the
+one event is built, which decides."""
 
 from __future__ import annotations
 
@@ -21,14 +20,11 @@ from covey.matcher.events.times import FIRST_US, LAST_US, microseconds
 
 Row: TypeAlias = Sequence[Any]
 
-_EXACT = 1 << 53
-"""Integers up to here are exact in a float64, too."""
+_EXACT = 1 << 53  # integers up to here are exact in a float64
 _TYPES = {Kind.INT64: int, Kind.FLOAT64: float, Kind.STRING: str, Kind.BOOL: bool, Kind.TIMESTAMP: datetime}
 
 
 class PlainRows:
-    """The rows of one event type."""
-
     __slots__ = ("_empty_bytes", "_fields", "event_type")
 
     def __init__(self, event_type: EventType) -> None:
@@ -75,7 +71,6 @@ class PlainRows:
         return [column[0] for column in columns.columns], int(batch.event_bytes()[0])
 
     def batch(self, rows: Sequence[Row]) -> EventBatch:
-        """The events of some rows."""
         event_type = self.event_type
         columns = [*map(list, zip(*rows, strict=True))]
         if len(rows) <= MOST_PACKED and not event_type.has_lists:

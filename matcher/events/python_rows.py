@@ -1,9 +1,8 @@
 """Events as Python mappings and as DataFrames, to and from the Arrow columns of a batch.
 
-pandas is optional, and imported by `data_frame_of` only. It has one mark for a missing value and for NaN: a
-float64 column turns both into NaN, and back into None. Everything else survives the way there and back
-exactly, int64 with missing values included.
-"""
+pandas is optional, and imported by `data_frame_of` only. It has one mark for missing values and NaN: a
+float64 column turns both into NaN, and back into None. Everything else survives a round trip, int64 with
+missing values included."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ _EXPECTED = {
 def events_of_rows(
     event_type: EventType, rows: Sequence[Mapping[str, object]]
 ) -> pa.RecordBatch | PackedColumns:
-    """Events given as mappings: few in packed columns, more in a record batch. A missing key means None."""
+    """Events from mappings: few in packed columns, more in a record batch. A missing key means None."""
     rows = rows if isinstance(rows, list) else list(rows)
     _check_keys(event_type, rows)
     is_few = 0 < len(rows) <= MOST_PACKED and not event_type.has_lists
@@ -116,7 +115,7 @@ def column_of(values: list[object], event_type: EventType, name: str, kind: Kind
 
 
 def _arrow_value(value: object, kind: Kind) -> object:
-    """A value as Arrow takes it: for float64, no integers over 2**53, but the floats that they equal."""
+    """A value for Arrow: for float64, an integer over 2**53 becomes the float that it equals, if any."""
     if kind is not Kind.FLOAT64 or not isinstance(value, int | np.integer):
         return value
     try:
@@ -193,7 +192,7 @@ def data_frame_of(records: pa.RecordBatch) -> Any:
 
 
 def records_of_frame(event_type: EventType, frame: Any) -> pa.RecordBatch:
-    """The columns of a DataFrame, without its index, as an Arrow record batch of much the same types."""
+    """The columns of a DataFrame, without its index, as an Arrow record batch of similar types."""
     if not is_data_frame(frame):
         raise EventError(f"{event_type.name}: expected a pandas DataFrame, got {type(frame).__name__}")
     names = [str(name) for name in frame.columns]

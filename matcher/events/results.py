@@ -1,10 +1,8 @@
-"""What operators have answered about the events of one batch, so that none is asked twice.
+"""The answers of operators about the events of one batch, so that no call is evaluated twice.
 
-Results stay with their batch: parts of it have theirs, joined batches those of both, and on the wire they
-travel beside the events, so that the next broker does not compute them again. A call is known by its `key`,
-64 bits of a hash of the operator's name and version and its arguments with values. Invariant: `rows` ascend,
-each once.
-"""
+Results stay with their batch: its parts and joined batches have them, and on the wire they travel beside the
+events, so that the next broker does not compute them again. A call's `key` is a 64-bit hash of the operator's
+name and version and its arguments with values. Invariant: `rows` ascend, each once."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-RESULT_BYTES = 16
-"""About how many bytes the answers of a call take on the wire, besides their rows and solutions."""
+RESULT_BYTES = 16  # approximate bytes of a call's answers on the wire, besides their rows and solutions
 
 Rows = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
@@ -26,14 +23,12 @@ _NO_ROWS: Rows = np.zeros(0, np.int64)
 @dataclass(frozen=True, slots=True)
 class Answers:
     """The answers of one call: `truths[i]` for the event at `rows[i]`; with free variables also its
-    solutions, a ListArray as the operator returns it, empty where the truth is false.
-    """
+    solutions, a ListArray as the operator returns it, empty where the truth is false."""
 
     rows: Rows
     truths: Truths
     solutions: pa.ListArray | None = None
-    _serialized: bytes | None = field(default=None, compare=False, repr=False)
-    """The solutions as they arrived, or were serialised before."""
+    _serialized: bytes | None = field(default=None, compare=False, repr=False)  # as received, or cached
 
     def serialized_solutions(self) -> bytes:
         """The solutions as an Arrow IPC stream of one batch with one column; empty without any."""
@@ -50,19 +45,19 @@ class Answers:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they are on the wire."""
+        """Bytes on the wire."""
         size = RESULT_BYTES + 4 * len(self.rows)
         return size if self.solutions is None else size + len(self.serialized_solutions())
 
     def positions(self, rows: Rows) -> tuple[Rows, Truths]:
-        """Where these rows stand among the answers, and whether they do: int64[n], bool[n]."""
+        """The places of these rows among the answers, and whether they have one: int64[n], bool[n]."""
         if not len(self.rows):
             return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
         places = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         return places, self.rows[places] == rows
 
     def at(self, places: Rows, rows: Rows) -> Answers:
-        """The answers at these places, as those of `rows`, which ascend."""
+        """The answers at these places, for `rows` instead, which ascend."""
         solutions = None if self.solutions is None else self.solutions.take(pa.array(places))
         return Answers(rows, self.truths[places], solutions)
 
@@ -79,7 +74,7 @@ class Answers:
         return self.at(places[rows], rows) if len(rows) else None
 
     def joined(self, other: Answers) -> Answers:
-        """The answers of both, which agree, of rows that are in one of them alone."""
+        """The answers of both, which agree and have no row in common."""
         rows = np.concatenate([self.rows, other.rows])
         order = np.argsort(rows, kind="stable")
         solutions = None
@@ -107,11 +102,10 @@ class Results:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they are on the wire."""
+        """Bytes on the wire."""
         return sum(answers.nbytes for answers in self._all().values())
 
     def copy(self) -> Results:
-        """The same answers; what is added to one is not in the other."""
         copy = Results(dict(self._answers))
         copy._whole, copy._positions = self._whole, self._positions
         return copy
@@ -125,9 +119,8 @@ class Results:
         return known
 
     def add(self, key: int, answers: Answers) -> bool:
-        """Add the answers of rows that the call has none of; false, and nothing changes, where they do not
-        agree with those it has.
-        """
+        """Add the answers of rows without answers of the call; false, and no change, if they do not agree
+        with its others."""
         known = self.get(key)
         if known is not None and not known.agrees(answers):
             return False
@@ -135,7 +128,6 @@ class Results:
         return True
 
     def discard(self, key: int) -> None:
-        """Forget the answers of a call."""
         self._answers.pop(key, None)
 
     def take(self, positions: Rows) -> Results | None:
@@ -153,7 +145,7 @@ class Results:
         return results if taken or self._whole is not None else None
 
     def part(self, positions: Rows) -> Results:
-        """As `take`, but a call is taken when it is wanted: most of many parts want few calls."""
+        """As `take`, but each call's answers are taken on demand: most of many parts need few calls."""
         part = Results()
         part._whole, part._positions = self._all(), positions
         return part
@@ -167,9 +159,8 @@ class Results:
 
 
 def joined_results(parts: Sequence[tuple[Results | None, int]]) -> Results | None:
-    """The results of batches that are joined to one, given with their numbers of events; None for none. Of a
-    call those that agree with the first ones.
-    """
+    """The results of a concatenation of batches, given with their numbers of events; None for none. Of a
+    call, answers that do not agree with the first ones are dropped."""
     if all(results is None for results, _ in parts):
         return None
     by_key: dict[int, list[Answers]] = {}

@@ -8,13 +8,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(moment: datetime) -> int:
-    """The microseconds from the epoch to a datetime."""
     since = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment_of(microseconds: int) -> datetime:
-    """The datetime so many microseconds after the epoch."""
     return EPOCH + timedelta(microseconds=microseconds)
 
 
