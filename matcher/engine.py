@@ -114,10 +114,9 @@ class Engine(ABC):
     ) -> None:
         """Add one subscription under an int64 id, for the interface of that number (0 to 65,535).
 
-        The filter may be over any schema of the engine's event type. Raises `FilterError` where it names an
-        attribute that the engine's schema has not, `SubscriptionError` for an id in use, `VariableError` for
-        values that do not fit the filter's variables.
-        """
+        The filter may be over any schema of the engine's event type. Raises `FilterError` for an attribute
+        that the engine's schema lacks, `SubscriptionError` for an id in use, `VariableError` for values that
+        do not fit the filter's variables."""
         self.add_many(one_id(subscription_id), filter, values, interface=interface)
 
     @abstractmethod
@@ -129,11 +128,9 @@ class Engine(ABC):
         *,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
-        """Add one subscription per id, all with one filter: every variable has one value for all, or a
-        column of them: a NumPy array, list, tuple, Series or Arrow array, without nulls.
-
-        Raises as `add` does, before anything is added.
-        """
+        """Add one subscription per id, all with one filter. Each variable has one value for all, or a column:
+        a NumPy array, list, tuple, Series or Arrow array, without nulls. Raises as `add` does, before
+        anything is added."""
 
     @abstractmethod
     def add_all(
