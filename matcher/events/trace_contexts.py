@@ -1,9 +1,8 @@
 """Trace contexts of events: which events of a batch belong to a distributed trace.
 
-A context is that of a run of sequence numbers, so parts of a batch, and batches that are joined, need no look
-at single events: they have the contexts of what they were made from. A context may so name events that its
-batch has not; `present` omits those of which no event is left.
-"""
+A context covers a run of sequence numbers, so parts of a batch and joined batches inherit contexts without a
+look at single events. A context may therefore name events that its batch lacks; `present` omits contexts
+without events."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ Sequences = npt.NDArray[np.int64]
 
 
 class TraceContext(NamedTuple):
-    """The events from `first` to `last`, sequence numbers, and their W3C `traceparent`."""
+    """The events with sequence numbers from `first` to `last`, and their W3C `traceparent`."""
 
     first: int
     last: int
@@ -25,17 +24,16 @@ class TraceContext(NamedTuple):
 
 TraceContexts = tuple[TraceContext, ...]
 
-MOST_CONTEXTS = 16
-"""Those of one batch. Batches with more are not joined."""
+MOST_CONTEXTS = 16  # of one batch; batches with more are not joined
 
 
 def shifted(contexts: TraceContexts, by: int) -> TraceContexts:
-    """The contexts of the same events, whose sequence numbers have grown by so much."""
+    """The contexts of the same events after an increase of their sequence numbers."""
     return tuple(TraceContext(c.first + by, c.last + by, c.traceparent) for c in contexts)
 
 
 def present(contexts: TraceContexts, sequences: Sequences) -> TraceContexts:
-    """Those that have an event among these sequence numbers, int64[n_events]."""
+    """The contexts with an event among these sequence numbers, int64[n_events]."""
     ordered = np.sort(sequences)
     return tuple(
         c
@@ -45,7 +43,7 @@ def present(contexts: TraceContexts, sequences: Sequences) -> TraceContexts:
 
 
 def traceparents(contexts: TraceContexts, sequences: Sequences) -> list[str | None]:
-    """The traceparent of every event, None for those that are not traced; of several the first."""
+    """The traceparent of every event, the first if there are several, None for untraced events."""
     found: list[str | None] = [None] * len(sequences)
     for context in reversed(contexts):
         for row in np.flatnonzero((sequences >= context.first) & (sequences <= context.last)).tolist():

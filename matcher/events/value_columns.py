@@ -1,8 +1,7 @@
-"""Columns of values as users hold them: NumPy arrays, lists, tuples, pandas and Polars Series, Arrow arrays.
+"""Columns of values in users' forms: NumPy arrays, lists, tuples, pandas and Polars Series, Arrow arrays.
 
 Engines take NumPy arrays and lists. An Arrow array stays one until its elements are taken, since a column for
-several filters may have nulls where a filter lacks the variable; `taken` refuses a null that it takes.
-"""
+several filters may have nulls where a filter lacks the variable; `taken` refuses nulls."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ _VALUES = (list, str, bytes, bool, int, float, date, datetime, np.generic)
 def columns_of(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """The values with every column as a NumPy array, a list or an Arrow array; single values as they are.
 
-    `VariableError` names a column that is none of numbers, strings, Booleans and times.
-    """
+    `VariableError` names a column that has no numbers, strings, Booleans or times."""
     if values is None:
         return {}
     check_mapping(values)
@@ -35,14 +33,14 @@ def columns_of(values: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def check_mapping(values: object) -> None:
-    """`VariableError` for values without variables."""
+    """`VariableError` for values that are no mapping."""
     if not hasattr(values, "items"):
         kind = type(values).__name__
         raise VariableError(f"values of type {kind}: expected a mapping from variables to values or columns")
 
 
 def column_of(name: str, value: Any) -> Any:
-    """One of `columns_of`."""
+    """As `columns_of`, for one value."""
     if value.__class__ in _PLAIN or isinstance(value, _VALUES) or not hasattr(value, "__len__"):
         return value
     if isinstance(value, np.ma.MaskedArray):
@@ -71,7 +69,7 @@ def column_of(name: str, value: Any) -> Any:
 
 
 def _arrow(value: Any) -> ArrowColumn | None:
-    """A column of another library as an Arrow array; None where it is no column."""
+    """A column of another library as an Arrow array; None if it is no column."""
     if isinstance(value, (pa.Array, pa.ChunkedArray)):
         return value
     if _is_series(value):
@@ -99,13 +97,12 @@ def _is_accepted(kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of strings."""
     is_view = getattr(is_, "is_string_view", None)
     return bool(is_.is_string(kind) or is_.is_large_string(kind) or (is_view is not None and is_view(kind)))
 
 
 def is_column(value: object) -> TypeGuard[Any]:
-    """Whether one of `columns_of` is a column."""
+    """Whether a value from `columns_of` is a column."""
     return isinstance(value, list) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) == 1)
 
 
@@ -120,7 +117,7 @@ def elements_of(values: Mapping[str, Any], positions: npt.NDArray[np.int64]) -> 
 
 
 def elements(column: Any, positions: npt.NDArray[np.int64]) -> Any:
-    """The elements of one of `columns_of` at these positions, still one of them."""
+    """The elements at these positions of a column from `columns_of`; a single value as it is."""
     if isinstance(column, list):
         return [column[position] for position in positions.tolist()]
     if isinstance(column, np.ndarray):
@@ -129,10 +126,8 @@ def elements(column: Any, positions: npt.NDArray[np.int64]) -> Any:
 
 
 def taken(name: str, column: Any, positions: npt.NDArray[np.int64] | None = None) -> Any:
-    """A NumPy array or a list of the elements at these positions, of all by default; a single value as it is.
-
-    `VariableError` where one of them is null.
-    """
+    """The elements at these positions, by default all, as a NumPy array or a list; a single value as it is.
+    `VariableError` if an element is null."""
     column = column if positions is None else elements(column, positions)
     if not isinstance(column, pa.Array):
         return column
@@ -145,5 +140,4 @@ def taken(name: str, column: Any, positions: npt.NDArray[np.int64] | None = None
 
 
 def taken_all(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`taken` of every column."""
     return {name: taken(name, column) for name, column in values.items()}
