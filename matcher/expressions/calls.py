@@ -1,8 +1,7 @@
-"""What stands in calls: the kinds that the parameters of an operator give to its arguments.
+"""The arguments of calls, and the kinds that an operator's parameters give to them.
 
-An operator that is unknown here gives none: its constants and the values of its variables keep the form in
-which they arrive (`Family.ANY`), so that a broker without the operator passes the filter on unchanged.
-"""
+An operator that is unknown here gives none: its constants and variables' values keep the form in which they
+arrive (`Family.ANY`), so that a broker without the operator passes the filter on unchanged."""
 
 from __future__ import annotations
 
@@ -43,9 +42,8 @@ def operands_of(leaf: Call | Constraint) -> list[Operand]:
 
 
 def operand_kinds(leaf: Call | Constraint, kinds: Kinds) -> list[Kind | None]:
-    """The kinds of these operands. That of a constraint is float64 for numbers, else that of its one free
-    variable.
-    """
+    """The kinds of `operands_of`. The operand of a constraint is float64 for numbers, else of its free
+    variable's kind."""
     if isinstance(leaf, Call):
         pairs = zip(leaf.arguments, argument_kinds(leaf), strict=True)
         return [kind for argument, kind in pairs if isinstance(argument, Constant | Variable)]
@@ -64,7 +62,7 @@ def with_operands(leaf: Call | Constraint, operands: Iterable[Operand]) -> Call 
 
 
 def family_of(variable: Variable, kind: Kind | None) -> Family:
-    """The family that a variable must have where a kind stands."""
+    """The family that a variable must have where a kind is expected."""
     if kind is not None:
         return FAMILY[kind]
     if variable.scale != 1:
@@ -73,7 +71,7 @@ def family_of(variable: Variable, kind: Kind | None) -> Family:
 
 
 def common_family(one: Family, other: Family) -> Family | None:
-    """The narrower of two families of one variable; None where they exclude each other."""
+    """The narrower of two families of one variable; None if they exclude each other."""
     for wide, narrow in ((one, other), (other, one)):
         if wide is narrow or wide is Family.ANY or (wide is Family.SHIFTABLE and narrow in _SHIFTABLE):
             return narrow

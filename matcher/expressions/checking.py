@@ -1,14 +1,13 @@
-"""The check that an expression fits its event type: attributes, operators and operands of predicates, the
-arguments of calls, and the free variables of constraints.
+"""The check that an expression fits its event type: attributes, operators and operands of predicates,
+arguments of calls, and free variables of constraints.
 
 Filters from text and from Python pass it, and so fail with the same messages. Checked expressions are in
-normal form: constants as `values.normal` gives them, scales and offsets as `values.shortest` does. A call of
-an operator that is unknown here is an error, unless it is accepted as it is, as brokers do.
+normal form: constants as from `values.normal`, scales and offsets as from `values.shortest`. A call of an
+operator that is unknown here is an error, unless it is accepted as it is, as brokers do.
 
 A filter with free variables is true for an event if some choice of its calls' solutions satisfies it. So a
-call binds each free variable of a constraint in every alternative: in every conjunction of the disjunctive
-normal form, which is not computed for this. (Range restriction; Liu et al., section 2.1.)
-"""
+call must bind each free variable of a constraint in every conjunction of the disjunctive normal form, which
+is not computed for this. (Range restriction; Liu et al., section 2.1.)"""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ from covey.matcher.operators.table import find, names, why_missing
 
 
 DEPTH_LIMIT = 200
-"""How deep parentheses may be nested. As `or` may hold `and` in each, a tree is at most twice as deep."""
+"""The deepest nesting of parentheses. Each may have an `and` in an `or`: a tree is at most twice as deep."""
 
 NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 _LONGEST_OFFSET_S = 10**9 * 86_400
@@ -66,7 +65,7 @@ _SCALED = (Family.NUMBER, Family.ANY)
 
 
 class Variables:
-    """The variables of a filter, in order of first appearance, each with the family its first use gave it."""
+    """The variables of a filter, in order of first appearance, each with the family of its first use."""
 
     __slots__ = ("_first", "families")
 
@@ -75,7 +74,7 @@ class Variables:
         self._first: dict[str, tuple[str, Kind | None]] = {}
 
     def use(self, operand: Operand, attribute: str, kind: Kind | None) -> None:
-        """Record a use; `FilterError` when an earlier use was of another family."""
+        """Record a use; `FilterError` if an earlier use was of another family."""
         if not isinstance(operand, Variable):
             return
         new = FAMILY[kind] if kind is not None else family_of(operand, kind)
@@ -93,7 +92,7 @@ class Variables:
 
 
 def unknown_attribute(event_type: EventType, name: str) -> str:
-    """The error message for an unknown attribute, with the attributes of the type and the closest of them."""
+    """The error message for an unknown attribute, with the attributes of the type and the closest name."""
     names = event_type.names
     listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     close = get_close_matches(name, names, n=1)
@@ -102,7 +101,7 @@ def unknown_attribute(event_type: EventType, name: str) -> str:
 
 
 def check_operator(attribute: str, kind: Kind, operator: Operator) -> None:
-    """`FilterError` unless attributes of this kind can be tested with this operator."""
+    """`FilterError` unless this operator tests attributes of this kind."""
     kinds = SPECS[operator].kinds
     if kind in kinds:
         return
@@ -117,9 +116,8 @@ def check_operator(attribute: str, kind: Kind, operator: Operator) -> None:
 
 
 def check_operand(attribute: str, kind: Kind | None, operand: Operand) -> Operand:
-    """The operand in normal form; `FilterError` when it does not fit attributes of this kind. None is the
-    kind of an argument of an unknown operator.
-    """
+    """The operand in normal form; `FilterError` if it does not fit attributes of this kind. The kind is None
+    for an argument of an unknown operator."""
     family = Family.ANY if kind is None else FAMILY[kind]
     if isinstance(operand, Constant):
         try:
@@ -151,7 +149,7 @@ def _typed(attribute: str, kind: Kind | None) -> str:
 
 
 def check_factor(number: int | float, of: str, field: str) -> int | float:
-    """A scale or offset in normal form; `FilterError` for what is no finite number."""
+    """A scale or offset in normal form; `FilterError` unless it is a finite number."""
     try:
         checked = coerce(Family.NUMBER, number)
         assert isinstance(checked, (int, float))
@@ -168,7 +166,7 @@ def _shown(value: Scalar) -> str:
 
 
 def check_predicate(event_type: EventType, predicate: Predicate, variables: Variables) -> Predicate:
-    """The predicate in normal form, its variables recorded; `FilterError` when it does not fit its type."""
+    """The predicate in normal form, its variables recorded; `FilterError` if it does not fit its type."""
     attribute = predicate.attribute
     kind = event_type.attributes.get(attribute)
     if kind is None:
@@ -195,7 +193,7 @@ _TAKEN = {
 
 
 def operator_of(name: str, unknown_operators: bool = False) -> NamedOperator | None:
-    """The operator of a name; None where it is unknown and may be. `FilterError` says what there is."""
+    """The operator of a name; None if it is unknown and `unknown_operators`, else `FilterError`."""
     operator = find(name)
     if operator is not None or unknown_operators:
         return operator
@@ -206,7 +204,7 @@ def operator_of(name: str, unknown_operators: bool = False) -> NamedOperator | N
 
 
 def check_call(event_type: EventType, call: Call, variables: Variables, unknown_operators: bool) -> Call:
-    """The call in normal form, its variables recorded; `FilterError` when it does not fit its operator."""
+    """The call in normal form, its variables recorded; `FilterError` if it does not fit its operator."""
     operator = operator_of(call.operator, unknown_operators)
     check_count(call, operator)
     arguments = [
@@ -217,7 +215,6 @@ def check_call(event_type: EventType, call: Call, variables: Variables, unknown_
 
 
 def check_count(call: Call, operator: NamedOperator | None) -> None:
-    """`FilterError` for too few or too many arguments."""
     least, most = (1, None) if operator is None else operator.argument_counts
     count = len(call.arguments)
     if count < least or (most is not None and count > most):
@@ -229,7 +226,6 @@ def check_count(call: Call, operator: NamedOperator | None) -> None:
 
 
 def counted(count: int) -> str:
-    """A number of arguments, in words."""
     return "1 argument" if count == 1 else f"{count} arguments"
 
 
@@ -271,7 +267,7 @@ def check_argument(
 
 
 def check_whole(call: Call, operator: NamedOperator | None) -> Call:
-    """The call, whose arguments fit each by itself. `FilterError` where they do not together."""
+    """The call, whose arguments are checked; `FilterError` if they do not fit together."""
     if not call.attributes:
         raise FilterError(f"{call.operator} has no attribute among its arguments: expected at least one")
     if call.free and not call.expected:
@@ -285,7 +281,7 @@ def check_whole(call: Call, operator: NamedOperator | None) -> Call:
 
 
 def check_call_values(calls: Iterable[Call], values: Mapping[str, Scalar]) -> None:
-    """`VariableError` where these checked values are such as an operator cannot take."""
+    """`VariableError` if an operator refuses these checked values."""
     for call in calls:
         operator = find(call.operator)
         if operator is None or (operator.check is None and not operator.takes_integers):
@@ -327,8 +323,7 @@ def _taken(argument: object) -> Takes:
 # --- free variables -------------------------------------------------------------------------------
 
 
-FREE_LIMIT = 64
-"""The most free variables of a filter."""
+FREE_LIMIT = 64  # the most free variables of a filter
 
 _COMPARISONS = frozenset(COMPARISONS.values())
 
@@ -342,9 +337,8 @@ class LeafError(FilterError):
 
 
 def check_free_variables(event_type: EventType, expression: Expression, variables: Variables) -> Expression:
-    """The expression with its constraints in normal form, their variables recorded; `LeafError` where a
-    constraint does not fit.
-    """
+    """The expression with its constraints in normal form, their variables recorded; `LeafError` if one does
+    not fit."""
     check = _FreeVariables(event_type, variables)
     check.read(expression)
     if not check.has_constraints:
@@ -356,10 +350,9 @@ class _FreeVariables:
     def __init__(self, event_type: EventType, variables: Variables) -> None:
         self.kinds: dict[str, Kind | None] = {**event_type.attributes}
         self.variables = variables
-        self.bits: dict[str, int] = {}
-        """Of each free variable that a call binds."""
+        self.bits: dict[str, int] = {}  # of each free variable that a call binds
         self.bound: dict[int, int] = {}
-        """Of a node by identity: the bits of the free variables that each of its alternatives binds."""
+        """By id of a node: the bits of the free variables that each of its alternatives binds."""
         self.has_constraints = False
 
     def read(self, expression: Expression) -> None:
@@ -385,7 +378,7 @@ class _FreeVariables:
             self.kinds[name] = kind if earlier is None else earlier
 
     def bits_of(self, expression: Expression) -> int:
-        """The bits of the free variables that every alternative binds; of the false expression, all."""
+        """The bits of the free variables that every alternative binds; all bits for the false expression."""
         if isinstance(expression, Call):
             return sum([self.bits[name] for name in expression.free])
         if not isinstance(expression, (And, Or)):
@@ -400,7 +393,7 @@ class _FreeVariables:
         return known
 
     def checked(self, expression: Expression, bound: int) -> Expression:
-        """The expression in normal form where the expressions around it bind these bits."""
+        """The expression in normal form, inside expressions that bind these bits."""
         if isinstance(expression, Constraint):
             return self.constraint(expression, bound)
         if not isinstance(expression, (And, Or)):
@@ -439,7 +432,7 @@ class _FreeVariables:
 
 
 def check_terms(constraint: Constraint) -> Constraint:
-    """The constraint, its operand unchecked; `FilterError` for what is no comparison of free variables."""
+    """The constraint, its operand unchecked; `FilterError` unless it compares free variables."""
     if constraint.operator not in _COMPARISONS:
         raise FilterError(f"operator {constraint.operator} in a constraint: expected a comparison")
     names = [name for _, name in constraint.terms]
@@ -460,7 +453,7 @@ def check_terms(constraint: Constraint) -> Constraint:
 def check_expression(
     event_type: EventType, expression: Expression, unknown_operators: bool = False
 ) -> Expression:
-    """The expression in normal form; `FilterError` says what does not fit, or that it is too deep."""
+    """The expression in normal form; `FilterError` if a part does not fit, or it is too deep."""
     return _Check(event_type, unknown_operators).whole(expression)
 
 

@@ -1,9 +1,7 @@
-"""Value constraints: how a comparison of two sums becomes a `Constraint` in normal form. (Liu et al., 2.1)
+"""Value constraints: a comparison of two sums becomes a `Constraint` in normal form. (Liu et al., 2.1)
 
-Normal form: free variables are on the left, each once, the first with a scale above 0; on the right is a
-constant, or one variable with scale and offset. `250 < ?n` is `?n > 250`, and `?y > 2 * ?z` is
-`?y - 2 * ?z > 0`.
-"""
+Normal form: free variables on the left, each once, the first with a scale above 0; on the right a constant,
+or one variable with scale and offset. `250 < ?n` is `?n > 250`, and `?y > 2 * ?z` is `?y - 2 * ?z > 0`."""
 
 from __future__ import annotations
 
@@ -20,22 +18,19 @@ from covey.matcher.expressions.values import NUMBERS, shortest
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One side of a constraint: `scale * ?name + ... + operand`, where the operand is a number or a variable
-    of numbers.
-    """
+    """One side of a constraint: `scale * ?name + ... + operand`, a number or a variable of numbers."""
 
     terms: tuple[tuple[int | float, str], ...]
     operand: Operand
 
 
 def added(one: Sum | Operand, other: Sum | Operand) -> Sum:
-    """The sum of two sides. `FilterError` for two variables, and for what is no number."""
+    """The sum of two sides. `FilterError` for two variables, and for an operand that is no number."""
     first, second = _sum(one), _sum(other)
     return Sum((*first.terms, *second.terms), _difference(first.operand, _negative(second.operand)))
 
 
 def scaled(side: Sum, factor: int | float) -> Sum:
-    """A side times a number."""
     terms = tuple([(scale * factor, name) for scale, name in side.terms])
     operand = side.operand
     if isinstance(operand, Variable):
@@ -44,9 +39,8 @@ def scaled(side: Sum, factor: int | float) -> Sum:
 
 
 def constraint_of(left: Sum | Operand, operator: Operator, right: Sum | Operand) -> Constraint:
-    """The constraint `left operator right`, its kinds unchecked. `FilterError` where no free variable is
-    left, for two variables, and for a sum with what is no number.
-    """
+    """The constraint `left operator right`, its kinds unchecked. `FilterError` if no free variable is left,
+    for two variables, and for a sum compared with anything but numbers."""
     for side, other, direction in ((left, right, _mirrored(operator)), (right, left, operator)):
         if isinstance(side, Constant) and _is_no_number(side) and isinstance(other, Sum):
             if len(other.terms) != 1 or other.terms[0][0] != 1 or other.operand != Constant(0):

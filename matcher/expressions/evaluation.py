@@ -1,11 +1,10 @@
-"""The truth of an expression for one event, by the rules in docs/filters.md; with calls, whether solutions of
-these satisfy it together.
+"""The truth of an expression for one event, by the rules in docs/filters.md; with calls, whether their
+solutions satisfy it together.
 
-Evaluation of batches is tested against `has_solution`, so that is plain Python and shares no code with it: a
-row is a choice of solutions, one value for each free variable that is bound so far, with the constraints that
-wait for others. A call joins its solutions to each row, a constraint selects rows, `or` unites them, and the
-event matches if a row is left. (Liu et al., section 2.1.)
-"""
+`has_solution` is the oracle for the evaluation of batches, so it is plain Python and shares no code with it:
+a row is a choice of solutions, one value per bound free variable, with the constraints that wait for others.
+A call joins its solutions to each row, a constraint selects rows, `or` unites them, and the event matches if
+a row is left. (Liu et al., section 2.1.)"""
 
 from __future__ import annotations
 
@@ -44,10 +43,9 @@ def passes(operator: Operator, value: Scalar, operands: list[Scalar]) -> bool:
 
 
 def event_value(kind: Kind, attribute: str, value: object) -> Scalar | None:
-    """An event's value of an attribute in its inner form, NaN allowed; None when missing.
+    """An event's value of an attribute in its inner form, NaN allowed; None if missing.
 
-    `EventError` names the attribute and the value when it is of another kind.
-    """
+    `EventError` names the attribute and the value if it is of another kind."""
     if value is None:
         return None
     if kind is Kind.FLOAT64 and isinstance(value, float):
@@ -67,7 +65,7 @@ def holds(
     event: Mapping[str, object],
     values: Mapping[str, Scalar],
 ) -> bool:
-    """Is a checked expression true for this event? `values` are checked and give every variable."""
+    """Is a checked expression without calls true for this event? `values` are checked and complete."""
     if isinstance(expression, And):
         for part in expression.parts:  # noqa: SIM110 (saves stack)
             if not holds(part, kinds, event, values):
@@ -94,10 +92,9 @@ def has_solution(
     event: Mapping[str, object],
     values: Mapping[str, Scalar],
 ) -> bool:
-    """Is a checked expression true for this event? `kinds` are also those of free variables; `values` are
-    checked and give every variable. Operators with state start anew. Raises what an operator raises, and
-    `FilterError` for an unknown one.
-    """
+    """Is a checked expression true for this event? `kinds` include those of free variables; `values` are
+    checked and complete. State of operators starts anew. Raises as an operator does, and `FilterError` for an
+    unknown one."""
     search = _Search(kinds, attributes, event, values)
     return any(not row.waiting for row in search.rows(expression, [_Row({}, ())]))
 
@@ -159,7 +156,7 @@ class _Search:
         return self.selected(joined)
 
     def selected(self, rows: Iterable[_Row]) -> list[_Row]:
-        """The rows without those that fail a constraint, and the constraints that still wait."""
+        """The rows that satisfy their bound constraints, with the constraints that still wait."""
         selected: list[_Row] = []
         for row in rows:
             ready = [c for c in row.waiting if all(name in row.bound for _, name in c.terms)]
@@ -179,9 +176,8 @@ class _Search:
         return passes(constraint.operator, total, [operand])
 
     def solutions(self, call: Call) -> list[dict[str, Scalar]]:
-        """What a call binds for this event: one choice of nothing where it has no free variables and is true,
-        none where it is false.
-        """
+        """The bindings of a call for this event. Without free variables: one empty binding if it is true,
+        else none."""
         if any(self.event.get(attribute) is None for attribute in call.attributes):
             return []
         operator = operator_of(call.operator)
@@ -222,6 +218,6 @@ class _Search:
 
 
 def _lateness(part: Expression) -> int:
-    """When a part of a conjunction is evaluated: predicates first, last what needs bound variables."""
+    """The order of evaluation in a conjunction: predicates first, last what needs bound variables."""
     latest = max([(Predicate, Call, Constraint).index(type(leaf)) for leaf in leaves(part)], default=0)
     return 2 * latest + isinstance(part, (And, Or))

@@ -1,8 +1,7 @@
 """The expression tree of a filter: predicates joined by `and` and `or`, in negation normal form.
 
-There is no `not` node: the parser and the builder push it to the predicates (De Morgan), whose operators all
-have a complement. The rules of truth are in docs/filters.md.
-"""
+There is no `not` node: parser and builder push it to the predicates (De Morgan), whose operators all have a
+complement. The rules of truth are in docs/filters.md."""
 
 from __future__ import annotations
 
@@ -13,22 +12,19 @@ from datetime import datetime
 from covey.matcher.expressions.operators import Operator
 
 Scalar = bool | int | float | str | datetime
-"""What a constant or a variable may hold. A datetime without a zone is taken as UTC."""
+"""The values of constants and variables. A datetime without a zone is UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value that stands in the filter itself."""
-
     value: Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """`scale * $name + offset`. On a timestamp attribute the scale is 1 and the offset counts seconds.
+    """`scale * $name + offset`. On a timestamp attribute the scale is 1 and the offset is in seconds.
 
-    Integers are combined exactly; as soon as one of the three is a float, in float64.
-    """
+    Integers are combined exactly; if any of the three is a float, in float64."""
 
     name: str
     scale: int | float = 1
@@ -50,7 +46,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """`?name`: a free variable, to which an operator binds values that value constraints then test."""
+    """`?name`: a free variable, which an operator binds and value constraints test."""
 
     name: str
 
@@ -73,10 +69,8 @@ class Predicate:
 @dataclass(frozen=True, slots=True)
 class Call:
     """A predicate by a named operator: `operator(arguments)` is `expected`, which is false under `not`.
-
-    False, whatever is expected, where an attribute of the arguments is missing. With free variables it is
-    true where the operator has a solution, and always `expected`. (Liu et al., section 2.1.)
-    """
+    False, whatever is expected, if an attribute of the arguments is missing. With free variables it is true
+    where the operator has a solution, and always `expected`. (Liu et al., section 2.1.)"""
 
     operator: str
     arguments: tuple[Argument, ...]
@@ -97,12 +91,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A value constraint: `scale * ?name + ... operator operand`, a comparison of numbers; of one free
-    variable with scale 1 also of other kinds. (Liu et al., section 2.1.)
-    """
+    """A value constraint: `scale * ?name + ... operator operand`, a comparison of numbers; for one free
+    variable with scale 1 also of other kinds. Each name is once in `terms`, in order of appearance. (Liu et
+    al., section 2.1.)"""
 
     terms: tuple[tuple[int | float, str], ...]
-    """Scales and names of free variables, each name once, in order of appearance."""
     operator: Operator
     operand: Operand
 
@@ -171,9 +164,8 @@ def leaves(expression: Expression) -> Iterator[Leaf]:
 def mapped(
     expression: Expression, change: Callable[[Leaf], Expression], simplify: bool = False
 ) -> Expression:
-    """The expression with every leaf changed, from left to right; in normal form where leaves stay leaves,
-    or with `simplify`.
-    """
+    """The expression with every leaf changed, from left to right; in normal form if leaves stay leaves, or
+    with `simplify`."""
     if not isinstance(expression, (And, Or)):
         return change(expression)
     parts: list[Expression] = []

@@ -1,8 +1,7 @@
-"""The parser of the filter language, which docs/filters.md describes, with its grammar.
+"""The parser of the filter language; docs/filters.md has its grammar.
 
-`not` is pushed to the leaves while the text is read. Invariant: parsing takes time linear in the text and
-no recursion, whatever the text; text is bounded by TEXT_LIMIT and nesting by DEPTH_LIMIT.
-"""
+`not` is pushed to the leaves during parsing. Invariant: parsing takes linear time and no recursion for any
+text; text is bounded by TEXT_LIMIT and nesting by DEPTH_LIMIT."""
 
 from __future__ import annotations
 
@@ -50,9 +49,8 @@ from covey.matcher.operators.table import find
 
 
 def parse_expression(text: str, event_type: EventType, unknown_operators: bool = False) -> Expression:
-    """The checked expression that a text stands for; `FilterSyntaxError` points at the column. Calls of
-    operators that are unknown here are errors, or accepted as they are.
-    """
+    """The checked expression of a text; `FilterSyntaxError` has the column. Calls of operators that are
+    unknown here are errors, or accepted as they are."""
     if len(text) > TEXT_LIMIT:
         raise FilterSyntaxError(
             f"filter has {len(text)} characters: expected at most {TEXT_LIMIT}", text, TEXT_LIMIT
@@ -62,10 +60,9 @@ def parse_expression(text: str, event_type: EventType, unknown_operators: bool =
 
 @dataclass(slots=True)
 class _Frame:
-    """An open parenthesis: its column, whether it stands under a `not`, and what has been read in it so far.
+    """An open parenthesis: its column, whether it is under a `not`, and the expressions read in it so far.
 
-    `groups` are joined by `or`, the parts of a group by `and` (the other way round under a `not`).
-    """
+    `groups` are joined by `or`, the parts of a group by `and` (the other way round under a `not`)."""
 
     column: int
     negative: bool
@@ -83,7 +80,7 @@ class _Parser:
         self.tokens = Tokens(text)
         self.variables = Variables()
         self.columns: list[tuple[Call | Constraint, int]] = []
-        """The calls with free variables and the constraints, and their columns."""
+        """Columns of calls with free variables, and of constraints."""
 
     def filter(self) -> Expression:
         expression = self.expression()
@@ -218,7 +215,7 @@ class _Parser:
         return operands
 
     def call(self, name: Token, negative: bool) -> Call:
-        """`name(arguments)`, of which the name has been read."""
+        """`name(arguments)`, after the name."""
         tokens = self.tokens
         try:
             operator = operator_of(name.text, self.unknown_operators)
@@ -271,7 +268,7 @@ class _Parser:
         return Free(free)
 
     def compared(self, first: Token, operand: Operand | Sum, negative: bool) -> Predicate | Constraint:
-        """`operand comparison attribute`, or a constraint, of which the first operand has been read."""
+        """`operand comparison attribute`, or a constraint, after its first operand."""
         token = self.tokens.next
         if token.kind is not TokenKind.SYMBOL or token.text not in COMPARISONS:
             raise self.error(f"expected a comparison: {' '.join(COMPARISONS)}")
@@ -357,7 +354,7 @@ class _Parser:
         return self.sum()
 
     def sum(self) -> Operand | Sum:
-        """The terms of an affine operand, gathered into one constant or one variable, and free variables."""
+        """The terms of an affine operand, collected into one constant or variable, and free variables."""
         variable: Variable | None = None
         free: list[tuple[int | float, str]] = []
         total: int | float = 0

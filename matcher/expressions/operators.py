@@ -1,13 +1,12 @@
 """The operators of filters: one entry each, which every module that handles operators reads.
 
-An entry says how an operator is written, which attributes and operands it takes, when a value passes, and
-which values pass: intervals of the attribute's order (`Interval`), on strings a range of them (`span`) or a
-derived boolean column. Evaluation reads `passes`; the normal form, covering, plans and columns read the
-others, so that each checks the other.
+An entry has an operator's syntax, its attributes and operands, the truth for a value, and the values that
+pass: intervals of the attribute's order (`Interval`), on strings a range of them (`span`) or a derived
+boolean column. Evaluation reads `passes`; normal form, covering, plans and columns read the other fields, so
+that each checks the other.
 
-An operator is *outside* its complement when every present value passes, NaN included, that does not pass the
-complement. Comparisons are not: NaN passes neither `<` nor `>=`.
-"""
+An operator is *outside* its complement if every present value, NaN included, passes one of the two.
+Comparisons are not: NaN passes neither `<` nor `>=`."""
 
 from __future__ import annotations
 
@@ -45,16 +44,11 @@ class Operator(StrEnum):
 
 
 class Syntax(Enum):
-    COMPARISON = auto()
-    """`price < 5` or `5 > price`"""
-    WORD = auto()
-    """`firm prefix "A"`"""
-    RANGE = auto()
-    """`price between 1 and 2`"""
-    LIST = auto()
-    """`firm in ("A", "B")`"""
-    PRESENCE = auto()
-    """`exists(firm)`"""
+    COMPARISON = auto()  # `price < 5` or `5 > price`
+    WORD = auto()  # `firm prefix "A"`
+    RANGE = auto()  # `price between 1 and 2`
+    LIST = auto()  # `firm in ("A", "B")`
+    PRESENCE = auto()  # `exists(firm)`
 
 
 class End(NamedTuple):
@@ -72,33 +66,26 @@ class Interval(NamedTuple):
 
 
 Passes = Callable[[Any, Sequence[Any]], bool]
-"""The truth for a value that is present, which may be NaN, and the values of the operands."""
+"""The truth for a present value, which may be NaN, and the values of the operands."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorSpec:
-    """The entry of one operator."""
-
     complement: Operator
     syntax: Syntax
     passes: Passes
-    kinds: frozenset[Kind] = frozenset(Kind) - {Kind.STRINGS}
-    """The kinds of attributes that take it."""
+    kinds: frozenset[Kind] = frozenset(Kind) - {Kind.STRINGS}  # of attributes
     operand_count: int | None = 1
-    """None for any number, of which the operator is true for any one, or if it is `outside` for all."""
-    intervals: tuple[Interval, ...] = ()
-    """The values that pass: those in any of the intervals."""
+    """None for any number: the operator is true for any of them, or if it is `outside` for all."""
+    intervals: tuple[Interval, ...] = ()  # values in any of these pass
     outside: bool = False
-    presence: bool | None = None
-    """What the operator requires of the attribute's presence, if nothing else."""
+    presence: bool | None = None  # required presence of the attribute, if it tests nothing else
     span: Callable[[str], tuple[str, str | None]] | None = None
-    """The strings that pass as a range: the least, and the least above all of them; None if there is none."""
+    """The strings that pass as a range: the least, and the least above all of them, or None."""
     is_text: bool = False
-    """Whether it looks for its operand in a string: neither an interval nor a range of strings passes."""
-    weaker: tuple[Operator, ...] = ()
-    """Operators that are true wherever this one is, with the same operands."""
-    mirrored: Operator | None = None
-    """The operator with its two sides exchanged."""
+    """Whether it searches its operand in a string: neither an interval nor a range of strings passes."""
+    weaker: tuple[Operator, ...] = ()  # true wherever this one is, with the same operands
+    mirrored: Operator | None = None  # the operator with its two sides exchanged
 
     @property
     def is_interval(self) -> bool:
@@ -242,5 +229,5 @@ WORDS = {
 
 
 def spellings(kind: Kind) -> list[str]:
-    """The operators that stand behind an attribute of a kind, as they are written."""
+    """The operators that follow an attribute of a kind, as they are written."""
     return [word for word, op in (COMPARISONS | WORDS).items() if kind in SPECS[op].kinds]

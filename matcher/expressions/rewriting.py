@@ -1,4 +1,4 @@
-"""Expressions made from expressions: values in place of variables, variables in place of operands, gates."""
+"""Expressions from expressions: values in place of variables, variables in place of operands, gates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ _SHARED = 1 << 12
 
 
 def attributes_of(expression: Expression) -> set[str]:
-    """The attributes that an expression names."""
     attributes: set[str] = set()
     for leaf in leaves(expression):
         if isinstance(leaf, Predicate):
@@ -54,8 +53,7 @@ def contents_of(
     attributes: Mapping[str, Kind], expression: Expression
 ) -> tuple[dict[str, Family], tuple[Call, ...]]:
     """The variables of a checked expression, in order of first appearance, and their families; and its
-    different calls, in order, each as one that is expected to be true.
-    """
+    distinct calls, in order, each as expected to be true."""
     families: dict[str, Family] = {}
     others: list[Call | Constraint] = []
     pending = [expression]
@@ -114,8 +112,7 @@ def lifted(
     expression: Expression, kinds: Kinds, operands: list[Operand], their_kinds: list[Kind | None]
 ) -> Expression:
     """The expression with the variables "1", "2", ... as operands; its own operands and their kinds are
-    appended to the lists.
-    """
+    appended to the lists."""
 
     def change(leaf: Leaf) -> Leaf:
         first = len(operands) + 1
@@ -139,9 +136,8 @@ _NO_BOUNDS: Mapping[Call, Expression] = {}
 
 
 def gate_of(expression: Expression, bounds: Mapping[Call, Expression] = _NO_BOUNDS) -> Expression:
-    """The expression with true for every constraint, and for every call its bounds, or true where it has
-    none: as there is no `not` node, it is true wherever the expression is.
-    """
+    """The expression with true for every constraint, and for every call its bounds, or true without any: as
+    there is no `not` node, it is true wherever the expression is."""
 
     def change(leaf: Leaf) -> Expression:
         if isinstance(leaf, Predicate):
@@ -153,8 +149,7 @@ def gate_of(expression: Expression, bounds: Mapping[Call, Expression] = _NO_BOUN
 
 def stateless_of(expression: Expression, is_stateful: Callable[[str], bool]) -> Expression:
     """The expression with true for every call of an operator with state, and for every constraint on a free
-    variable of one, simplified: it is true wherever the expression is.
-    """
+    variable of such a call, simplified: it is true wherever the expression is."""
     stateful = [leaf for leaf in leaves(expression) if isinstance(leaf, Call) and is_stateful(leaf.operator)]
     unbound = {name for call in stateful for name in call.free}
 
@@ -171,14 +166,13 @@ _TEXTS = (Operator.CONTAINS, Operator.NOT_CONTAINS, Operator.NOT_SUFFIX)
 
 
 def texts_of(expression: Expression) -> tuple[Predicate, ...]:
-    """The predicates whose constants engines have columns for."""
+    """The predicates for whose constants engines have columns."""
     return tuple([p for p in leaves(expression) if isinstance(p, Predicate) and p.operator in _TEXTS])
 
 
 def residue_of(expression: Expression) -> Expression:
-    """What is left of an expression with calls where its gate is true: all but the parts of its conjunction
-    that have no calls.
-    """
+    """The rest of an expression with calls where its gate is true: without the parts of its conjunction that
+    have no calls."""
     if not isinstance(expression, And):
         return expression
     return all_of(

@@ -1,8 +1,7 @@
 """The tokens of the filter language, read one at a time.
 
-Invariant: `next` is the first token that has not been taken; the text behind it has not been read, so the
-leftmost error of a text is reported.
-"""
+Invariant: `next` is the first token not taken, and the text after it is unread, so the leftmost error is
+reported."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from covey.matcher.errors import FilterSyntaxError
 from covey.matcher.events.int64 import INT64_MAX
 from covey.matcher.expressions.operators import COMPARISONS
 
-TEXT_LIMIT = 2**20
-"""The longest text of a filter, in characters."""
+TEXT_LIMIT = 2**20  # the longest text of a filter, in characters
 
 _SYMBOLS = sorted([*COMPARISONS, "&&", "||", *"!=(),*+-&|"], key=len, reverse=True)
 _SPACE = re.compile(r"\s*")
@@ -50,7 +48,7 @@ _KINDS = {kind.name: kind for kind in TokenKind}
 
 
 class Token(NamedTuple):
-    """One token: of a string its value, of a variable its name without $ or ?, else the text as it stands."""
+    """One token; `text` is a string's value, a variable's name without $ or ?, else the text as it stands."""
 
     kind: TokenKind
     text: str
@@ -62,7 +60,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a text: `next` looks, `take` advances. `FilterSyntaxError` where the text is no token."""
+    """The tokens of a text: `next` looks, `take` advances. `FilterSyntaxError` if the text is no token."""
 
     __slots__ = ("_position", "_text", "next", "previous")
 

@@ -1,10 +1,9 @@
 """Values of constants and variables: which a kind accepts, and how an operand is evaluated.
 
-The kinds form four families; a variable belongs to one. Inside Covey a value is an exact `bool`, `int` (of 64
-bits), `float` (never NaN, never -0.0), `str` (without lone surrogates) or a UTC `datetime`; `coerce` brings
-what users hand in to that form. Invariant: equal values are equal in this form, whichever way they were
-written (10 and 10.0, a datetime and its ISO text).
-"""
+The kinds form families; a variable belongs to one. In its inner form a value is an exact `bool`, `int` (of 64
+bits), `float` (never NaN, never -0.0), `str` (without lone surrogates) or a UTC `datetime`; `coerce` converts
+users' values. Invariant: equal values are equal in this form, however they were written (10 and 10.0, a
+datetime and its ISO text)."""
 
 from __future__ import annotations
 
@@ -22,25 +21,22 @@ from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
 from covey.matcher.events.times import EARLIEST, LATEST
 from covey.matcher.expressions.expression import Constant, Operand, Scalar, Variable
 
-NUMBERS = (int, float, np.integer, np.floating)
-"""The accepted types of numbers; `bool`, though an int, is not one."""
+NUMBERS = (int, float, np.integer, np.floating)  # without bool, though it is an int
 
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Family(StrEnum):
-    """Kinds whose values compare with each other. The text says what is expected of a value."""
+    """Kinds whose values compare with each other. The text is what a value is expected to be."""
 
     NUMBER = "a number"
     STRING = "a string"
     BOOL = "true or false"
     TIMESTAMP = "a time such as 2026-01-31T12:00:00"
-    STRINGS = "a list of strings"
-    """Of attributes alone: no constant and no variable is a list."""
+    STRINGS = "a list of strings"  # of attributes alone: no constant and no variable is a list
     SHIFTABLE = "a number or a time"
-    """Of a variable with an offset, as an argument of an operator that is unknown here."""
-    ANY = "a value"
-    """Of a variable as an argument of an operator that is unknown here."""
+    """Of a variable with an offset, as an argument of an operator unknown here."""
+    ANY = "a value"  # of a variable as an argument of an operator unknown here
 
 
 FAMILY: dict[Kind, Family] = {
@@ -54,10 +50,9 @@ FAMILY: dict[Kind, Family] = {
 
 
 def coerce(family: Family, value: object) -> Scalar:
-    """The value in its inner form; `ValueError` says what was expected when the family has no such value.
+    """The value in its inner form; `ValueError` has what was expected if the family has no such value.
 
-    Accepts numpy scalars; for times also dates, ISO 8601 text and datetimes of any zone (none means UTC).
-    """
+    Accepts numpy scalars; for times also dates, ISO 8601 text and datetimes of any zone (none means UTC)."""
     if isinstance(value, np.generic) and not isinstance(value, (float, str)):
         value = _from_numpy(value)
     if family is Family.NUMBER:
@@ -140,10 +135,9 @@ def _time(value: object) -> datetime:
 def normal(kind: Kind | None, value: Scalar) -> Scalar:
     """The one form of a value for comparison with attributes of a kind; no comparison changes its outcome.
 
-    int64: integral floats become ints, and numbers outside 64 bits an infinity. float64: ints become floats
-    where that is exact (an integer outside 64 bits, which only an affine operand has, becomes the nearest
-    float). None, of an unknown operator: such an integer alone becomes a float.
-    """
+    For int64, integral floats become ints, and numbers outside 64 bits an infinity. For float64, ints become
+    floats if that is exact (an integer outside 64 bits, which only an affine operand has, becomes the nearest
+    float). For None, of an unknown operator, only such an integer becomes a float."""
     if kind is Kind.FLOAT64:
         if not isinstance(value, int):
             return value
@@ -165,7 +159,7 @@ def normal(kind: Kind | None, value: Scalar) -> Scalar:
 
 
 def shortest(number: int | float) -> int | float:
-    """An integral float of 64 bits as the int it equals, so that `2.0 * $x` and `2 * $x` are one operand."""
+    """An integral float of 64 bits as the equal int, so that `2.0 * $x` and `2 * $x` are one operand."""
     if (
         isinstance(number, float)
         and isfinite(number)
@@ -177,16 +171,15 @@ def shortest(number: int | float) -> int | float:
 
 
 def offset_microseconds(operand: Variable) -> int:
-    """The offset of a variable on a timestamp attribute, which counts seconds, in whole microseconds."""
+    """The offset of a variable on a timestamp attribute, in seconds, as whole microseconds."""
     return timedelta(seconds=operand.offset) // _MICROSECOND
 
 
 def affine(operand: Variable, value: Scalar) -> Scalar:
     """`scale * value + offset`, for a value in its inner form.
 
-    Integers are combined exactly (the result may exceed 64 bits); as soon as one of the three is a float, in
-    float64. Times stop at the first and the last microsecond of the years 1 to 9999.
-    """
+    Integers are combined exactly (the result may exceed 64 bits); if any of the three is a float, in float64.
+    Times stop at the first and the last microsecond of the years 1 to 9999."""
     scale, offset = operand.scale, operand.offset
     if scale == 1 and offset == 0:
         return value
@@ -202,11 +195,9 @@ def affine(operand: Variable, value: Scalar) -> Scalar:
 
 
 def evaluate(operand: Operand, values: Mapping[str, Scalar], kind: Kind | None) -> Scalar:
-    """What an operand stands for on an attribute of a kind, in the form `normal` gives.
+    """The value of an operand on an attribute of a kind, as from `normal`.
 
-    `values` are in their inner form, as `Filter.check_values` returns them; `VariableError` names a missing
-    one.
-    """
+    `values` are in their inner form, as from `Filter.check_values`; `VariableError` names a missing one."""
     if isinstance(operand, Constant):
         return operand.value
     try:

@@ -1,4 +1,4 @@
-"""The canonical text of an expression, with no parenthesis that is not needed.
+"""The canonical text of an expression, without needless parentheses.
 
 Invariant: parsing the text against the same event type gives the same expression (tested over random ones).
 """
@@ -45,7 +45,6 @@ def write(expression: Expression) -> str:
 
 
 def write_predicate(predicate: Predicate) -> str:
-    """The text of one predicate."""
     attribute, operator = predicate.attribute, predicate.operator
     syntax = SPECS[operator].syntax
     if syntax is Syntax.PRESENCE:
@@ -57,20 +56,17 @@ def write_predicate(predicate: Predicate) -> str:
 
 
 def write_call(call: Call) -> str:
-    """The text of one call."""
     text = f"{call.operator}({', '.join([write_argument(argument) for argument in call.arguments])})"
     return text if call.expected else f"not {text}"
 
 
 def write_argument(argument: Argument) -> str:
-    """The text of one argument of a call."""
     if isinstance(argument, Column):
         return argument.attribute
     return f"?{argument.name}" if isinstance(argument, Free) else write_operand(argument)
 
 
 def write_constraint(constraint: Constraint) -> str:
-    """The text of one value constraint."""
     terms = ""
     for scale, name in constraint.terms:
         size = abs(scale) if terms else scale
