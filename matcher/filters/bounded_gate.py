@@ -1,12 +1,11 @@
-"""Gates of filters with calls, narrowed by the bounds that operators state (`NamedOperator.bounds`).
+"""Gates of filters with calls, narrowed by the bounds of operators (`NamedOperator.bounds`).
 
 `firm == $f and within(lat, lon, $lat, $lon, 500)` becomes `firm == $f and lat between $a and $b and ...`,
-with variables of its own that are computed from the values. An engine so finds the few events in the box, and
-operators are asked about these. Invariant: for any values the bounded gate is true wherever the filter is.
+with variables of its own that are computed from the values. So an engine finds the few events in the box, and
+operators are called for these. Invariant: for any values the bounded gate is true wherever the filter is.
 
-How many intervals stand for an attribute is decided by the first values; of later ones with more, those at
-the end become one.
-"""
+The first values fix the number of intervals per attribute; of later values with more, the last ones become
+one."""
 
 from __future__ import annotations
 
@@ -31,13 +30,12 @@ _EVERYTHING, _NOTHING = (-inf, inf), (inf, -inf)
 
 
 class CallBounds:
-    """The bounds of calls as predicates with variables; false where no operator has bounds."""
+    """The bounds of calls as predicates with variables; false if no operator has bounds."""
 
     def __init__(self, event_type: EventType, calls: Iterable[Call], values: Mapping[str, Scalar]) -> None:
         self._plans: list[tuple[CallPlan, dict[str, list[tuple[str, str]]]]] = []
-        """Per call the variables of the intervals of each attribute."""
-        self.boxes: dict[Call, Expression] = {}
-        """The bounds of each call that has some."""
+        """Per call: variables of intervals, by attribute."""
+        self.boxes: dict[Call, Expression] = {}  # bounds, of calls with any
         for number, call in enumerate(calls):
             plan = CallPlan(event_type, call)
             names: dict[str, list[tuple[str, str]]] = {}
@@ -52,7 +50,7 @@ class CallBounds:
         return bool(self._plans)
 
     def values(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Checked values of a filter, and those of the variables of its bounds."""
+        """Checked values of a filter, and the values of its bounds' variables."""
         result = dict(values)
         for plan, names in self._plans:
             intervals = plan.intervals(plan.atom(values))

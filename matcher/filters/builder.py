@@ -1,14 +1,12 @@
 """Filters in Python: `(F.firm == "IBM") & (F.price < 1.01 * Var("ref") - 5)`.
 
-`F.price` is an attribute by name, `Var("limit")` a variable; comparisons make a `Built`, which `&`, `|` and
-`~` join. No event type is needed until `filter_of(event_type, built)` checks it and returns the same
-`Filter` as the text. An attribute whose name is taken by a method or is no Python name is written
-`F["name"]`.
+`F.price` is an attribute by name, `Var("limit")` a variable; a comparison is a `Built`, which `&`, `|` and
+`~` join. `filter_of(event_type, built)` checks it and returns the same `Filter` as the text. `F["name"]` is
+for names that are methods or no Python names.
 
-`call("pedestrians", F.camera, Free("n")) & (Free("n") > 250)` calls a named operator: `call` takes
-attributes, constants, variables and free variables, and makes a `Built` like any comparison. Comparisons of
-sums of `Free` with numbers, variables and each other are value constraints.
-"""
+`call("pedestrians", F.camera, Free("n")) & (Free("n") > 250)` calls a named operator with attributes,
+constants, variables and free variables. Comparisons of sums of `Free` with numbers, variables and each other
+are value constraints."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ from covey.matcher.filters.filter import Filter
 
 
 class Var:
-    """A variable, or `scale * variable + offset`; offsets on timestamps count seconds. Immutable."""
+    """A variable, or `scale * variable + offset`; offsets on timestamps are in seconds. Immutable."""
 
     __slots__ = ("_name", "_offset", "_scale")
     __array_ufunc__ = None  # a NumPy scalar on the left leaves the operator to this class
@@ -85,7 +83,7 @@ class Var:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """An expression that belongs to no event type yet."""
+    """An expression without an event type."""
 
     expression: Expression
 
@@ -107,7 +105,7 @@ class Built:
 
 
 def operand_of(operand: object, where: str) -> Operand:
-    """A constant or a `Var` as an operand; `FilterError` for what is neither."""
+    """A constant or a `Var` as an operand; `FilterError` for anything else."""
     if isinstance(operand, Var):
         return operand.operand()
     if isinstance(operand, (bool, int, float, str, datetime, date, np.generic)):
@@ -116,7 +114,7 @@ def operand_of(operand: object, where: str) -> Operand:
 
 
 class Attribute:
-    """An attribute by name: compare it to make a predicate."""
+    """An attribute by name; its comparisons are predicates."""
 
     __slots__ = ("_name",)
     __array_ufunc__ = None  # a NumPy scalar on the left leaves the operator to this class
@@ -155,7 +153,7 @@ class Attribute:
         return self._built(Operator.GE, operand)
 
     def in_(self, operands: Iterable[object]) -> Built:
-        """One of these constants or variables; of none, nothing."""
+        """Equal to any of these constants or variables; false for an empty list."""
         if isinstance(operands, str):
             raise FilterError(f"{self._name}.in_({operands!r}): expected a list of constants or variables")
         return self._built(Operator.IN, *operands)
@@ -199,7 +197,7 @@ F: Any = _Attributes()
 
 
 def filter_of(event_type: EventType, built: Built | bool) -> Filter:
-    """The filter over this event type; `True` matches everything. `FilterError` when it does not fit."""
+    """The filter over this event type; `True` matches everything. `FilterError` if it does not fit."""
     if isinstance(built, bool):
         return Filter(event_type, And() if built else Or())
     if not isinstance(built, Built):

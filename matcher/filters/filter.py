@@ -1,10 +1,9 @@
 """Filters: boolean expressions of predicates over the attributes of one event type.
 
 docs/filters.md describes the language and the rules of truth. Invariant: the expression is checked and in
-normal form (`checking.py`), so filters of one event type are equal exactly when their expressions are; and
-the text of a filter parses to an equal filter. The schemas of equal filters may differ in attributes that the
-filter does not name: a filter stays the same when its event type is widened.
-"""
+normal form (`checking.py`), so filters of one event type are equal exactly when their expressions are, and
+the text of a filter parses to an equal filter. Equal filters may have schemas that differ in attributes that
+the filter does not name: a filter stays equal when its event type is widened."""
 
 from __future__ import annotations
 
@@ -42,9 +41,8 @@ from covey.matcher.operators import table
 from covey.matcher.operators.table import is_stateful
 
 LiftingStep = tuple[str, str, float, float, Getter]
-"""A variable of the structure and the operand it stands for. The most frequent operand, a float variable, is
-given by its name, scale and offset, which need no call; the name is empty for others.
-"""
+"""A variable of the structure and its operand: for a float variable, the most frequent operand, its name,
+scale and offset, which need no call; for others the name is empty and the function computes it."""
 
 
 def lifting_steps(operands: tuple[Operand, ...], kinds: tuple[Kind | None, ...]) -> tuple[LiftingStep, ...]:
@@ -66,10 +64,10 @@ _NO_VALUES: Mapping[str, Scalar] = {}
 class Filter:
     """An immutable filter; hashable by its event type's name and its expression.
 
-    Raises `FilterError` for an unknown attribute, an operator or operand that does not fit its attribute,
-    a call that does not fit its operator, a variable used with attributes of two families (say, string and
-    float64), or nesting over 200 deep. With `unknown_operators`, calls of such are accepted as they are.
-    """
+    Raises `FilterError` for an unknown attribute, an operator or operand that does not fit its attribute, a
+    call that does not fit its operator, a variable used with attributes of two families (say, string and
+    float64), or nesting over 200 deep. With `unknown_operators`, calls of unknown operators are accepted as
+    they are."""
 
     __slots__ = (
         "_bounded",
@@ -92,10 +90,9 @@ class Filter:
 
     event_type: EventType
     expression: Expression
-    plan_key: tuple[Any, tuple[Operand, ...]] | None
-    """Cached by `plan.plan_key` for engines."""
+    plan_key: tuple[Any, tuple[Operand, ...]] | None  # cached by `plan.plan_key` for engines
     calls: tuple[Call, ...]
-    """The different calls of named operators, in order, each as one that is expected to be true."""
+    """The distinct calls of named operators, in order, each as expected to be true."""
     _families: dict[str, Family]
     _gate: Filter
 
@@ -130,14 +127,15 @@ class Filter:
 
     @classmethod
     def of_checked(cls, event_type: EventType, expression: Expression) -> Filter:
-        """A filter of an expression that is known to be checked and in normal form."""
+        """A filter of an expression that is checked and in normal form."""
         filter = cls.__new__(cls)
         families, calls = contents_of(event_type.attributes, expression)
         filter._set(event_type, expression, families, calls)
         return filter
 
     def over(self, event_type: EventType) -> Filter:
-        """This filter over another schema of its type. `FilterError` where that lacks an attribute of it."""
+        """This filter over another schema of its type. `FilterError` if that lacks an attribute of the
+        filter."""
         if self.event_type is event_type or self.event_type == event_type:
             return self
         if self.event_type.name != event_type.name:
@@ -176,9 +174,8 @@ class Filter:
         """The values in their inner form, a new dict.
 
         `VariableError` names a variable that is unknown, lacks a value (unless `partial`), or has one of the
-        wrong kind: None, NaN, an integer over 64 bits. Infinities are numbers; int and float both fit
-        both number kinds. An operator that checks its arguments may refuse others.
-        """
+        wrong kind: None, NaN, an integer over 64 bits. Infinities are numbers; int and float both fit both
+        number kinds. An operator that checks its arguments may refuse others."""
         check_mapping(values)
         families = self._families
         checked: dict[str, Scalar] = {}
@@ -210,7 +207,7 @@ class Filter:
         return VariableError(f"variable ${missing} has no value: expected {self._families[missing]}")
 
     def substitute(self, values: Mapping[str, object]) -> Filter:
-        """This filter with constants for variables; those without a value stay. `VariableError` as above."""
+        """This filter with constants for variables that have a value; `VariableError` as `check_values`."""
         checked = self.check_values(values, partial=True)
         if not checked:
             return self
@@ -223,21 +220,18 @@ class Filter:
         return filter
 
     def lift(self) -> tuple[Filter, tuple[Operand, ...]]:
-        """The structure of this filter and its operands.
+        """The structure of this filter and its operands; computed once.
 
-        In the structure every operand is a fresh variable "1", "2", ..., in order; the operands are what they
-        stand for. Two filters have equal structures exactly when they differ in operands alone. Computed once
-        per filter.
-        """
+        The structure has fresh variables "1", "2", ... in place of the operands, in order. Two filters have
+        equal structures exactly when they differ in operands alone."""
         lifted = self._lift()
         return lifted.structure, lifted.operands
 
     def lift_values(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """The values of the structure's variables, given checked values of this filter's.
+        """The values of the structure's variables, from checked values of this filter's variables.
 
         `f.substitute(v) == structure.substitute(f.lift_values(v))`. `VariableError` names a variable without
-        a value.
-        """
+        a value."""
         lifted = self._lifted or self._lift()
         if lifted.steps is None:
             lifted.steps = lifting_steps(lifted.operands, lifted.kinds)
@@ -266,9 +260,8 @@ class Filter:
 
     @property
     def texts(self) -> tuple[Predicate, ...]:
-        """Its predicates whose constants engines have columns for: `contains`, `not contains` and `not
-        suffix`. Computed once.
-        """
+        """Its predicates `contains`, `not contains` and `not suffix`, for whose constants engines have
+        columns. Computed once."""
         if self._texts is None:
             self._texts = texts_of(self.expression)
         return self._texts
@@ -278,8 +271,7 @@ class Filter:
     @property
     def gate(self) -> Filter:
         """This filter with true for every call and constraint, which is wider and has no calls; without calls
-        the filter itself. Computed once.
-        """
+        the filter itself. Computed once."""
         if not self.calls:
             return self
         try:
@@ -291,8 +283,7 @@ class Filter:
     @property
     def stateless(self) -> Filter:
         """This filter with true for every call of an operator with state, as brokers compare and forward it;
-        without such calls the filter itself. Computed once.
-        """
+        without such calls the filter itself. Computed once."""
         if not self.calls:
             return self
         if self._stateless is None:
@@ -302,9 +293,8 @@ class Filter:
         return self._stateless
 
     def gate_at(self, values: Mapping[str, Scalar]) -> tuple[Filter, dict[str, Scalar]]:
-        """A gate that the bounds of operators narrow (`bounded_gate.py`), one for all values, and the values
-        of its variables for these checked ones of this filter.
-        """
+        """A gate narrowed by the bounds of operators (`bounded_gate.py`), the same for all values, and the
+        values of its variables for these checked values."""
         if not self.calls:
             return self, dict(values)
         if self._bounded is None:
@@ -328,16 +318,14 @@ class Filter:
     # --- normal forms and relations -------------------------------------------------------------------------
 
     def boxes(self) -> tuple[Box, ...] | None:
-        """The disjunctive normal form (see `boxes.py`); None when it is over the cap. Computed once."""
+        """The disjunctive normal form (see `boxes.py`); None over the cap. Computed once."""
         if self._boxes is ...:
             self._boxes = boxes_of(self.event_type, self.expression)
         return self._boxes
 
     def region(self, values: Mapping[str, Scalar] | None = None) -> Region:
-        """What this filter accepts once its variables have these checked values, as covering reads it.
-
-        Takes a few microseconds. Variables without a value stay symbolic.
-        """
+        """The events that this filter accepts for these checked values, in the form for covering, in a few
+        microseconds. Variables without a value stay symbolic."""
         if self._plan is None:
             self._plan = plan_region(self.event_type, self.expression, self.calls)
         if not self._families or not values:
@@ -347,12 +335,11 @@ class Filter:
         return self._plan.region(values)
 
     def covers(self, other: Filter) -> bool:
-        """Does every event that `other` accepts match this filter, whatever values their variables have?
+        """Does this filter match every event that `other` matches, for all values of variables?
 
         A yes is always right. A no is always right for conjunctions of interval predicates without variables,
-        and for disjunctions of such within the cap; else it may be overcautious. A variable of one name is
-        the same in both.
-        """
+        and for disjunctions of these within the cap; else it may be overcautious. A variable of one name is
+        the same in both."""
         if self.event_type.name != other.event_type.name:
             return False
         return self is other or covers_region(self.region(), other.region())
@@ -364,11 +351,10 @@ class Filter:
         )
 
     def matches(self, event: Mapping[str, object], values: Mapping[str, object] | None = None) -> bool:
-        """Does this one event match? A key that is no attribute is ignored; None is as good as no key.
+        """Does this one event match? Keys that are no attributes are ignored; None is the same as no key.
 
         `VariableError` for values that do not fit, `EventError` for an attribute's value of the wrong kind.
-        Operators with state know no earlier events; what an operator raises is raised here.
-        """
+        Operators with state have seen no earlier events; exceptions of operators are raised."""
         checked = self.check_values(values or _NO_VALUES)
         attributes = self.event_type.attributes
         if not self.calls:
@@ -409,17 +395,15 @@ class _Lifted:
     structure: Filter
     operands: tuple[Operand, ...]
     kinds: tuple[Kind | None, ...]
-    steps: tuple[LiftingStep, ...] | None = None
-    """Computed at first use: matching engines never use them."""
+    steps: tuple[LiftingStep, ...] | None = None  # computed at first use: matching engines never use them
 
 
 def parse(text: str, event_type: EventType, *, unknown_operators: bool = False) -> Filter:
-    """The filter that a text in the filter language (docs/filters.md) stands for; "" matches every event.
+    """The filter of a text in the filter language (docs/filters.md); "" matches every event.
 
-    `FilterSyntaxError` says what was expected, and points at the column. With `unknown_operators`, calls of
-    operators that are unknown here are accepted as they are: a broker passes their events on. The last 4,096
-    texts are cached.
-    """
+    `FilterSyntaxError` has the column, and what was expected. With `unknown_operators`, calls of operators
+    that are unknown here are accepted as they are: a broker passes their events on. The last 4,096 texts are
+    cached."""
     if not isinstance(text, str):
         raise FilterError(f"filter {text!r}: expected text")
     parsed = _parse_cached if len(text) <= _CACHED_LENGTH else _parse
@@ -427,7 +411,7 @@ def parse(text: str, event_type: EventType, *, unknown_operators: bool = False) 
 
 
 def _parse(text: str, event_type: EventType, unknown_operators: bool, changes: int) -> Filter:
-    """`changes` are those of the table of operators: the filter of a text may depend on them."""
+    """`changes` of the table of operators is part of the cache's key: a text's filter may depend on it."""
     return Filter.of_checked(event_type, parse_expression(text, event_type, unknown_operators))
 
 
@@ -440,6 +424,6 @@ _parse_cached = lru_cache(maxsize=4096)(_parse)
 
 
 def check_filter(filter: object) -> None:
-    """`FilterError` for what is no `Filter`."""
+    """`FilterError` for any other object."""
     if not isinstance(filter, Filter):
         raise FilterError(f"filter {filter!r}: expected a Filter, as `parse` and `filter_of` return")
