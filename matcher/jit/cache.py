@@ -1,8 +1,7 @@
-"""Where compiled kernels are cached, and under which states of their sources; without Numba, whose import
-takes a second.
+"""Where compiled kernels are cached, by the state of their sources; without Numba, whose import takes a
+second.
 
-The cache directory has one folder for each state of a module's sources, `kernels/<hash>`.
-"""
+The cache directory has a folder `kernels/<hash>` for each state of a module's sources."""
 
 from __future__ import annotations
 
@@ -19,12 +18,11 @@ from shutil import rmtree
 from tempfile import TemporaryFile
 
 BOUNDS_CHECKED = os.environ.get("COVEY_DEBUG_BOUNDS", "0") not in ("", "0")
-"""Whether kernels check the bounds of every access; these are in folders of their own."""
+"""Whether kernels check the bounds of every access; such kernels have folders of their own."""
 _MOST_FOLDERS = 500
-"""About 25 modules have kernels or helpers of kernels, each a folder for every state of its sources."""
+"""About 25 modules have kernels or helpers, each a folder for every state of its sources."""
 _MATCHER = Path(__file__).parents[1]
-_COMPILER = "covey.matcher.jit.numba_compiler"
-"""Kernel modules do not import it, and it decides on the code of all of them."""
+_COMPILER = "covey.matcher.jit.numba_compiler"  # compiles all kernel modules, which do not import it
 
 
 @cache
@@ -43,7 +41,7 @@ def _user_cache() -> Path:
 
 @cache
 def cache_writable() -> bool:
-    """Whether the cache directory is writable; if not, each process compiles what the cache does not have."""
+    """If not, each process compiles what the cache lacks."""
     directory = cache_directory()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -54,7 +52,7 @@ def cache_writable() -> bool:
 
 
 def prune_cache() -> None:
-    """Remove the kernels of sources not used lately: all folders but the `_MOST_FOLDERS` last used."""
+    """Remove the kernels of old sources: all folders but the `_MOST_FOLDERS` last used."""
     folders = []
     for folder in cache_directory().glob("*/"):
         with suppress(OSError):  # another process may remove it at the same time
@@ -69,15 +67,14 @@ def have_folders(modules: Iterable[str]) -> bool:
 
 
 def cache_folder(module: str) -> Path:
-    """The folder of the kernels of a module, as its sources are now."""
+    """The folder of the kernels of a module with its present sources."""
     return cache_directory() / source_stamp(module)[:20]
 
 
 @cache
 def source_stamp(module: str) -> str:
     """A hash of Numba's version, of the sources of a module, all that it imports from its package and the
-    compiler, and of the switch `BOUNDS_CHECKED`.
-    """
+    compiler, and of `BOUNDS_CHECKED`."""
     package = module.partition(".")[0] + "."
     sources: dict[str, bytes] = {}
     unread = [module, _COMPILER]
@@ -105,7 +102,7 @@ def _read(file: Path) -> tuple[bytes, list[str]]:
 
 
 def _file_of(name: str) -> Path | None:
-    """The source file of a module, which need not be imported if it is one of the matcher's."""
+    """The source file of a module; the matcher's modules need not be imported."""
     loaded = getattr(sys.modules.get(name), "__file__", None)
     if loaded is not None:
         return Path(loaded)

@@ -1,12 +1,11 @@
 """Compiling the kernels ahead of their first use, and whether to use them yet.
 
-A process that blocks on its first match (the simulator, a script) compiles or loads the kernels then, or
-before by `compile_kernels`. A process with an event loop sets a loader (`load_in_background`): until that has
-loaded them, `kernels_usable` is false and filters are evaluated without kernels.
+A process that may block (the simulator, a script) compiles or loads the kernels on its first match, or before
+by `compile_kernels`. A process with an event loop sets a loader (`load_in_background`): until the kernels are
+loaded, `kernels_usable` is false and filters are evaluated without them.
 
-Invariant: importing this costs nothing, and Numba is imported only where kernels have no image (`image.py`):
-programs that only parse, publish and subscribe never load it, nor do those that find their kernels cached.
-"""
+Invariant: importing this costs nothing, and Numba is imported only if kernels have no image (`image.py`):
+programs that only parse, publish and subscribe never load it, nor do programs whose kernels are cached."""
 
 from __future__ import annotations
 
@@ -39,17 +38,15 @@ KERNEL_MODULES = (
 _compiled = 0
 _ready = False
 _loader: Callable[[], None] | None = None
-_lock = RLock()
-"""Held while a kernel is loaded."""
+_lock = RLock()  # held while a kernel is loaded
 
 
 def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
-    """Compile all kernels, or load them from the cache: some milliseconds when their image is cached, a
-    second when Numba has to load them, else about a minute, once.
+    """Compile all kernels, or load them from the cache: some milliseconds if their image is cached, a second
+    if Numba has to load them, else about a minute, once.
 
-    `progress(done, total)` is called before the first and after each; an exception that it raises ends the
-    call. Later calls return at once.
-    """
+    `progress(done, total)` is called before the first and after each; if it raises, the call ends. Later
+    calls return at once."""
     global _compiled, _ready
     registered = _registered()
     total = len(registered)
@@ -74,10 +71,9 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
 
 
 def kernels_cached() -> bool:
-    """Whether `compile_kernels` will find all of them in the on-disk cache (or has done its work already).
+    """Whether `compile_kernels` will find all kernels in the cache on disk, or has loaded them already.
 
-    Imports Numba only where kernels have no image, and if there is something in the cache.
-    """
+    Imports Numba only if kernels have no image, and the cache is not empty."""
     if _ready and _compiled == len(_registered()):
         return True
     kernels = _registered()
@@ -89,9 +85,8 @@ def kernels_cached() -> bool:
 
 
 def kernels_usable() -> bool:
-    """Whether to match by kernels now. False only while a background loader is at work, which the first call
-    starts.
-    """
+    """Whether to match by kernels now; false only while a background loader, which the first call starts, is
+    at work."""
     if _ready or _loader is None:
         return True
     _loader()
@@ -99,9 +94,8 @@ def kernels_usable() -> bool:
 
 
 def load_in_background(loader: Callable[[], None] | None) -> None:
-    """Set what loads the kernels of this process: a function that returns at once, and at once again when it
-    has been called before. None for the default, to load them when they are first used.
-    """
+    """Set the loader of the kernels of this process: a function that returns at once, also when called again.
+    None for the default, to load them at their first use."""
     global _loader
     _loader = loader
 
@@ -117,7 +111,7 @@ def _in_image(kernel: Kernel) -> bool:
 
 
 def _use_image() -> bool:
-    """Load the kernels that the image has, unless types are checked; whether there is one."""
+    """Load the kernels of the image, unless types are checked; returns whether there is an image."""
     path = image_path(KERNEL_MODULES)
     if types_checked():
         return path.exists()
@@ -129,7 +123,7 @@ def _use_image() -> bool:
 
 
 def _make_image() -> None:
-    """Link the image for the processes to come, an empty one where Numba's code cannot be linked."""
+    """Link the image for later processes, an empty one if Numba's code cannot be linked."""
     from covey.matcher.jit.linking import LinkError, link
     from covey.matcher.jit.numba_compiler import object_code
 

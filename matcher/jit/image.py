@@ -1,12 +1,11 @@
 """The machine code of all kernels in one file, loaded without Numba and LLVM, which take 130 MB.
 
-An image is position-independent but for 64-bit addresses at known places. They are written when it is loaded,
-then the memory is made executable. A kernel in it is called as Numba calls it: by the function of CPython's
-calling convention that Numba has compiled for it.
+An image is position-independent but for 64-bit addresses at known places, which are written when it is
+loaded; then the memory is made executable. A kernel in it is called as by Numba: through the function of
+CPython's calling convention that Numba has compiled for it.
 
-Invariant: an image is used only for the sources, the versions and the processor that it was linked for.
-Where there is none, or on other systems than Linux on x86-64, Numba loads the kernels.
-"""
+Invariant: an image is used only for the sources, versions and processor for which it was linked. Without one,
+or on other systems than Linux on x86-64, Numba loads the kernels."""
 
 from __future__ import annotations
 
@@ -32,20 +31,17 @@ import numpy.typing as npt
 
 from covey.matcher.jit.cache import BOUNDS_CHECKED, cache_directory, source_stamp
 
-_HELPERS = "_helperlib"
-"""Numba's functions in C that machine code calls."""
+_HELPERS = "_helperlib"  # Numba's functions in C that machine code calls
 _UNUSABLE = (OSError, EOFError, LookupError, TypeError, ValueError, BadZipFile)
-"""What loading a damaged image may raise; a checksum covers each of its arrays."""
+"""Exceptions from loading a damaged image; a checksum covers each of its arrays."""
 _METH_VARARGS, _METH_KEYWORDS = 1, 2
-_loaded: list[Any] = []
-"""The memory of images, and what C code has pointers to."""
+_loaded: list[Any] = []  # memory of images, and objects to which C code has pointers
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Machine code, and the addresses that are written into it: at `inner_places` those of `inner_targets` in
-    the image, at `outer_places` those of `symbols` by number. `entries` are where Python calls `kernels`.
-    """
+    """Machine code, and the addresses to write into it: at `inner_places` addresses of `inner_targets` in the
+    image, at `outer_places` addresses of `symbols` by number. Python calls `kernels` at `entries`."""
 
     code: npt.NDArray[np.uint8]
     inner_places: npt.NDArray[np.int64]
@@ -57,15 +53,15 @@ class Image:
     entries: npt.NDArray[np.int64]
 
     def save(self, path: Path) -> None:
-        """`OSError` where that fails; other processes see the whole file or none."""
+        """`OSError` if that fails; other processes see the whole file or none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{os.getpid()}.npz")
         np.savez(partial, **asdict(self))
         partial.replace(path)
 
     def load(self) -> dict[str, Callable[..., Any]]:
-        """The kernels by name. `OSError` if memory cannot be made executable, `LookupError` where a symbol is
-        missing."""
+        """The kernels by name. `OSError` if memory cannot be made executable, `LookupError` for a missing
+        symbol."""
         memory = mmap.mmap(-1, len(self.code))
         code = np.frombuffer(memory, np.uint8)
         code[:] = self.code
@@ -82,19 +78,18 @@ class Image:
 
 
 def images_supported() -> bool:
-    """Whether this process can have an image."""
     return sys.platform == "linux" and platform.machine() == "x86_64" and not BOUNDS_CHECKED
 
 
 def image_path(modules: Iterable[str]) -> Path:
-    """The image of the kernels of such modules, in the cache directory."""
+    """The image of the kernels of these modules, in the cache directory."""
     stamps = [source_stamp(module) for module in (*modules, "covey.matcher.jit.linking")]
     digest = sha256(" ".join([*stamps, sys.implementation.cache_tag, np.__version__, _processor()]).encode())
     return cache_directory() / digest.hexdigest()[:20] / "image.npz"
 
 
 def load_image(path: Path) -> dict[str, Callable[..., Any]]:
-    """The kernels of an image by name; none where that cannot be loaded."""
+    """The kernels of an image by name; none if it cannot be loaded."""
     with suppress(OSError):
         os.utime(path.parent)
     with suppress(*_UNUSABLE), np.load(path, allow_pickle=False) as arrays:
@@ -104,7 +99,7 @@ def load_image(path: Path) -> dict[str, Callable[..., Any]]:
 
 @cache
 def _processor() -> str:
-    """What Numba compiles for: this processor, if the environment names no other."""
+    """Numba's target: this processor, unless the environment names another."""
     named = [os.environ.get(f"NUMBA_CPU_{what}", "") for what in ("NAME", "FEATURES")]
     first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
     lines = [line for line in first.splitlines() if line.startswith(("model name", "flags"))]

@@ -1,17 +1,15 @@
-"""Kernels: functions compiled by Numba once, with explicit signatures and an on-disk cache, that release
-the GIL.
+"""Kernels: functions compiled by Numba once, with explicit signatures and an on-disk cache, that release the
+GIL.
 
-Invariant: importing a kernel module compiles nothing and does not import Numba, which takes a second and
-130 MB. A kernel is compiled, or its machine code is loaded from the cache, by `compile_kernels`
-(`compiling.py`), which engines call when they are created; it never compiles a second signature. Cached code
-is used only while the source it was compiled from is unchanged: its own module and those it imports helpers
-and constants from. The cache is the user's, not the checkout's: all checkouts and installations with the same
-sources share it (`cache.py`).
+Invariant: importing a kernel module compiles nothing and does not import Numba, which takes a second and 130
+MB. A kernel is compiled, or its machine code is loaded from the cache, by `compile_kernels` (`compiling.py`),
+which engines call when they are created; it never compiles a second signature. Cached code is used only while
+its sources are unchanged: its own module and those from which it imports helpers and constants. The cache is
+the user's: all checkouts and installations with the same sources share it (`cache.py`).
 
 With COVEY_DEBUG_BOUNDS=1 in the environment, kernels check every index: `IndexError` for one outside the
 array or below 0, which Numba would count from the end. Slices are cut to the array in any case, and
-`prefetch` reads nothing.
-"""
+`prefetch` reads nothing."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
-"""Whether kernels are run by the interpreter."""
+INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")  # kernels are run by the interpreter
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,6 @@ uint8, uint16, uint32, uint64 = Scalar("uint8"), Scalar("uint16"), Scalar("uint3
 
 
 def array(item: Scalar, dimensions: int = 1) -> Array:
-    """The type of a C-contiguous array."""
     return Array(item, dimensions, readonly=False)
 
 
@@ -67,17 +63,15 @@ def frozen(item: Scalar, dimensions: int = 1) -> Array:
 
 
 def record(fields: Sequence[Array | Record], of: type) -> Record:
-    """The type of a named tuple, by those of its fields."""
     return Record(tuple(fields), of)
 
 
 class Kernel:
     """A compiled function of one signature, for callers in Python.
 
-    Numba finds out the types of the arguments at every call, which takes several microseconds for a tuple of
-    arrays: longer than what most kernels do for one event. Here they are known. Once loaded, a kernel is
-    called at its entry point, which trusts its arguments; tests have `check_types` in force.
-    """
+    Numba resolves the types of the arguments at every call, which takes several microseconds for a tuple of
+    arrays: longer than most kernels take for one event. A loaded kernel is called at its entry point instead,
+    which trusts its arguments; tests enable `check_types`."""
 
     __slots__ = ("_call", "_compiled", "function", "is_loaded", "signature")
 
@@ -93,7 +87,6 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Its module and its function."""
         return f"{self.function.__module__}.{self.function.__name__}"
 
     @property
@@ -104,7 +97,7 @@ class Kernel:
         return self._compiled
 
     def load(self) -> None:
-        """Compile it, or load it from Numba's cache; from then on it takes no other types."""
+        """Compile it, or load it from Numba's cache; afterwards it takes no other types."""
         entry_point = _numba_compiler().compile_signature(self.compiled, self.signature)
         self.use(self.compiled if _checked else entry_point)
 
@@ -124,25 +117,23 @@ class Kernel:
 
 
 def _numba_compiler() -> Any:
-    """Numba's part, which imports this module, and Numba."""
+    """Imports Numba, and this module."""
     return import_module("covey.matcher.jit.numba_compiler")
 
 
 def entry_point(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """What a loaded kernel is called at, for callers that call it for every single event."""
+    """The callable of a loaded kernel, for callers that call it for every single event."""
     return kernel._call if isinstance(kernel, Kernel) else kernel
 
 
-registered: list[Kernel] = []
-"""Every kernel; none where they are interpreted."""
-helpers: list[Callable[..., Any]] = []
-"""Every function that is compiled into kernels."""
+registered: list[Kernel] = []  # all kernels; none if they are interpreted
+helpers: list[Callable[..., Any]] = []  # functions that are compiled into kernels
 
 _checked = False
 
 
 def check_types() -> None:
-    """From now on Numba looks at the arguments of each call: `TypeError` for those of other types."""
+    """From now on Numba checks the arguments of each call: `TypeError` for other types."""
     global _checked
     _checked = True
     for each in registered:
@@ -173,9 +164,8 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def prefetch(values: Any, position: Any) -> None:
-    """Ask for the cache line of an element, which will be read soon (Fabret et al. 2001, 2.2); for kernels
-    only. Interpreted code has no cache lines to fetch.
-    """
+    """Prefetch the cache line of an element (Fabret et al. 2001, 2.2); for kernels only. Does nothing if
+    interpreted."""
 
 
 def trailing_zeros(word: Any) -> int:
@@ -184,12 +174,12 @@ def trailing_zeros(word: Any) -> int:
 
 
 def load_word(data: Any, position: Any) -> Any:
-    """Eight bytes of a uint8 array as an int64, wherever they start; for kernels only."""
+    """Eight bytes of a uint8 array as an int64, at any alignment; for kernels only."""
     return data[position : position + 8].view(np.int64)[0]
 
 
 def store_word(data: Any, position: Any, word: Any) -> None:
-    """Write an int64 to eight bytes of a uint8 array, wherever they start; for kernels only."""
+    """Write an int64 to eight bytes of a uint8 array, at any alignment; for kernels only."""
     data[position : position + 8] = np.array([word], dtype=np.int64).view(np.uint8)
 
 
@@ -220,6 +210,6 @@ def first_hash(key):  # type: ignore[no-untyped-def]
 
 @inlined
 def mix(h, key):  # type: ignore[no-untyped-def]
-    """A hash of what `h` is a hash of, and of one more int64."""
+    """The hash `h`, with one more int64 mixed in."""
     h = spread(h ^ key)
     return h ^ (h >> 32)

@@ -1,14 +1,12 @@
 """Loading the kernels of a process without blocking it: compiled by a child process, loaded by a thread.
 
 A lock in the cache directory (`compile.lock`) lets one process at a time compile; the others wait for it and
-load what it compiled. The child has a low priority and ends with its parent, whose pipe it reads; what it has
-compiled by then stays in the cache, so the next one goes on from there, as it does when a child is
-killed. Where the cache is not writable, or
-the interpreter cannot be started again (a frozen application), the thread compiles.
+load the result. The child has a low priority and ends with its parent, whose pipe it reads; kernels compiled
+by then stay in the cache, so the next child continues from there, also after one is killed. If the cache is
+not writable, or the interpreter cannot be started again (a frozen application), the thread compiles.
 
-Invariant: one thread per process loads, whoever calls `load`; a failure is logged once and leaves the process
-matching without kernels.
-"""
+Invariant: one thread per process loads, however often `load` is called; a failure is logged once and leaves
+the process matching without kernels."""
 
 from __future__ import annotations
 
@@ -38,11 +36,11 @@ log = logging.getLogger("covey.kernels")
 
 _POLL_S = 0.1
 _LOW_PRIORITY = 3
-"""Some processor time has to remain for it on a machine that is busy because the kernels are missing."""
+"""Leaves some processor time on a machine that is busy because the kernels are missing."""
 _MOST_CHILDREN = 3
 _CHILD = "from covey.matcher.jit.kernel_loader import compile_for_parent; compile_for_parent()"
 _IMPORTING = "import sys; sys.path[:] = {path!r}; "
-"""The child imports what this process imports, whatever it has added to its path."""
+"""The child imports from the same path as this process, changes at run time included."""
 
 
 class KernelState(StrEnum):
@@ -57,7 +55,7 @@ class _ExitError(Exception):
 
 
 class KernelLoader:
-    """Loads the kernels in a thread; `state` says how far it is."""
+    """Loads the kernels in a thread; `state` is its progress."""
 
     def __init__(self) -> None:
         self.state = KernelState.LOADING
@@ -66,7 +64,7 @@ class KernelLoader:
         self._listeners: list[Callable[[KernelState], None]] = []
 
     def load(self) -> None:
-        """Start loading, unless that was done before; returns at once."""
+        """Start loading, unless started before; returns at once."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="covey-kernels")
@@ -132,16 +130,13 @@ class KernelLoader:
         self._set(KernelState.COMPILING)
 
 
-loader = KernelLoader()
-"""That of this process."""
+loader = KernelLoader()  # of this process
 
 
 @contextmanager
 def cache_lock(wait: Callable[[], None]) -> Iterator[bool]:
-    """Hold the lock of the kernel cache, if there is one; `wait` is called until it is free.
-
-    The value is whether another process had it.
-    """
+    """Hold the lock of the kernel cache, if it is writable; `wait` is called until the lock is free. Yields
+    whether another process had it."""
     if not cache_writable():
         yield False
         return
@@ -178,10 +173,8 @@ def _compile_in_children() -> None:
 
 
 def _run_child() -> tuple[int, str]:
-    """Compile in a child process; its exit status, negative for a signal, and its last message.
-
-    It has a session of its own: an interrupt from the terminal or the notebook is for this process alone.
-    """
+    """Compile in a child process; its exit status, negative for a signal, and its last message. It has a
+    session of its own, so that an interrupt from the terminal or the notebook is for this process alone."""
     command = [sys.executable, "-c", _IMPORTING.format(path=sys.path) + _CHILD]
     with TemporaryFile("w+", errors="replace") as stderr:
         with subprocess.Popen(

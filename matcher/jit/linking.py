@@ -1,9 +1,8 @@
 """Links the object files of kernels into one image, which `image.py` loads without a linker.
 
-Numba compiles for the large code model, so all that an object file leaves open on x86-64 are 64-bit
-addresses: of its own sections, of functions of Python, C and Numba, and of Numba's environments, which
-kernels without constants of Python need to exist and do not read.
-"""
+Numba compiles for the large code model, so the only relocations on x86-64 are 64-bit addresses: of an object
+file's own sections, of functions of Python, C and Numba, and of Numba's environments, which must exist, but
+which kernels without Python constants do not read."""
 
 from __future__ import annotations
 
@@ -26,15 +25,14 @@ _RELOCATION = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), (
 _SYMBOLS, _RELOCATIONS, _IN_MEMORY, _R_X86_64_64 = 2, 4, 2, 1
 _UNDEFINED, _FIRST_RESERVED, _COMMON = 0, 0xFF00, (0xFFF2, 0xFF02)
 _ALIGNMENT = 64
-_ENVIRONMENT_BYTES = 256
-"""More than an environment of Numba has."""
+_ENVIRONMENT_BYTES = 256  # more than an environment of Numba has
 
 
 _Record = dict[str, Any]
 
 
 class LinkError(Exception):
-    """An object file has what no image can have."""
+    """An object file has something that no image can have."""
 
 
 def link(kernels: Mapping[str, tuple[bytes, str]]) -> Image:
@@ -53,7 +51,7 @@ class _Linker:
         self._names: dict[str, int] = {}
 
     def add(self, content: bytes, entry: str) -> int:
-        """Add an object file; the place of a symbol in the image."""
+        """Add an object file; returns the place of a symbol in the image."""
         (header,) = _records(content, _HEADER, 1, 0)
         if header["magic"] != _MAGIC or header["machine"] != _X86_64:
             raise LinkError("no object file of x86-64")

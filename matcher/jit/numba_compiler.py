@@ -32,15 +32,14 @@ _OPTIONS: dict[str, Any] = {
     "_nrt": False,
     "boundscheck": BOUNDS_CHECKED,
 }
-"""Kernels allocate nothing, so they need no reference counts; without `_nrt` every access to a field of a
-tuple of arrays counts references, with locked instructions: it made the counting engine half as fast, and the
-scan a sixth.
-"""
+"""Kernels allocate nothing, so they need no reference counts; without `_nrt: False` every access to a field
+of a tuple of arrays counts references, with locked instructions, which made the counting engine half as fast
+and the scan a sixth."""
 _known_helpers = 0
 
 
 def _index_as_given(context: Any, builder: Any, index_type: Any, index: Any, size: Any) -> Any:
-    """Stands for Numba's `fix_integer_index`, which counts negative indices from the end."""
+    """Replaces Numba's `fix_integer_index`, which counts negative indices from the end."""
     return context.cast(builder, index, index_type, types.intp)
 
 
@@ -49,14 +48,14 @@ if BOUNDS_CHECKED:
 
 
 def dispatcher(function: Callable[..., Any]) -> Any:
-    """Numba's dispatcher of a kernel, with the cache of Covey."""
+    """Numba's dispatcher of a kernel, with Covey's cache."""
     compiled = njit(**_OPTIONS)(function)
     compiled._cache = _Cache(function)  # type: ignore[no-untyped-call]
     return compiled
 
 
 def compile_signature(compiled: Any, signature: tuple[Any, ...]) -> Callable[..., Any]:
-    """Compile a kernel, or load it from the cache; its entry point. It then takes no other types."""
+    """The entry point of a kernel, compiled or loaded from the cache. It then takes no other types."""
     numba_types = tuple(_numba_type(each) for each in signature)
     if not compiled.signatures:
         _register_helpers()
@@ -76,8 +75,7 @@ def is_cached(compiled: Any, signature: tuple[Any, ...]) -> bool:
 
 def object_code(compiled: Any, signature: tuple[Any, ...]) -> tuple[bytes, str] | None:
     """The object file of a cached kernel, and its symbol that Python calls. None if there is none, or if it
-    needs constants that are objects of Python.
-    """
+    needs constants that are Python objects."""
     with suppress(OSError):
         cached = compiled._cache._cache_file.load(_key(compiled, signature))
         if cached is not None:
@@ -106,7 +104,7 @@ def _numba_type(of: Any) -> Any:
 
 
 def _register_helpers() -> None:
-    """Have kernels call the helpers that have been defined by now."""
+    """Make kernels call the helpers that have been defined by now."""
     global _known_helpers
     for function in helpers[_known_helpers:]:
         _implement(function, function)
@@ -114,11 +112,10 @@ def _register_helpers() -> None:
 
 
 class _SourceLocator(_CacheLocator):
-    """Places a kernel by the sources it is compiled from.
+    """Places a kernel by the sources from which it is compiled.
 
-    Numba's own locators place it by the path of its file and know the source of that one file, so that every
-    checkout would compile anew, and a kernel would outlive the helpers compiled into it.
-    """
+    Numba's own locators place it by its file's path and hash only that file, so every checkout would compile
+    anew, and a kernel would outlive the helpers compiled into it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._line = function.__code__.co_firstlineno
@@ -206,7 +203,7 @@ def _word_at(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def _implement(function: Callable[..., Any], implementation: Callable[..., Any]) -> None:
-    """Have kernels call an implementation in the place of a function."""
+    """Make kernels call an implementation in place of a function."""
     options: Any = {**_OPTIONS, "forceinline": True}
     overload(function, jit_options=options, strict=False)(lambda *arguments: implementation)
 
