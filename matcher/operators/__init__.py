@@ -1,1 +1,1 @@
-"""Named operators: what a filter may call, and the table of all of them."""
+"""Named operators: functions that filters call, and the table of all of them."""

@@ -18,7 +18,7 @@ _MANY, _FEW = 4_096, 64
 
 
 def column(argument: Any) -> Any:
-    """An attribute's numbers as float64[n], without a copy where they are that; a constant as a float."""
+    """An attribute's numbers as float64[n], without a copy if they are float64; a constant as a float."""
     if isinstance(argument, pa.Array):
         return argument.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     return number(argument)
@@ -36,9 +36,8 @@ def microseconds_of(argument: Any) -> npt.NDArray[np.int64]:
 
 
 def parsed_once(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """A function of text that keeps what it returned: for 4,096 texts of up to 4,096 characters and for 64
-    longer ones, those that were used last. Errors are not kept.
-    """
+    """Caches a function of text by least recent use: for 4,096 texts of up to 4,096 characters and for 64
+    longer ones. Errors are not cached."""
     short, long = lru_cache(_MANY)(parse), lru_cache(_FEW)(parse)
 
     def parsed(text: str) -> Parsed:

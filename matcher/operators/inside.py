@@ -1,9 +1,8 @@
 """`inside(lat, lon, polygon)`: a point lies in a polygon, given as WKT or as GeoJSON text.
 
 A polygon's x is the longitude and y the latitude, in the plane: edges are straight in degrees, and a polygon
-over the date line is a MULTIPOLYGON of two. The border of a polygon and of its holes is inside. False for
-NaN and for infinity.
-"""
+over the date line is a MULTIPOLYGON of two. The border of a polygon and of its holes is inside. False for NaN
+and infinity."""
 
 from __future__ import annotations
 
@@ -22,10 +21,9 @@ from covey.matcher.operators.arguments import column, parsed_once
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter, Takes
 
 MOST_COMPARED = 2_000
-"""The points of two polygons that covering compares: 1 ms. Larger ones cover equal text alone."""
+"""Points of two polygons that covering compares: 1 ms. Larger ones cover only equal text."""
 
-MOST_POINTS = 10_000
-"""The most points of a polygon, which is parsed and checked in up to 50 ms."""
+MOST_POINTS = 10_000  # points of a polygon, which is parsed and checked in up to 50 ms
 
 _WKT = re.compile(r"\s*(MULTI)?POLYGON\b", re.IGNORECASE)
 _TYPES = ("Polygon", "MultiPolygon")

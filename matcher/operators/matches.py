@@ -1,9 +1,8 @@
 r"""`matches(text, pattern)`: a regular expression of RE2 matches somewhere in a string, in linear time.
 
-As `re.search`: `^` and `$` anchor a pattern. The syntax is that of RE2, without back-references and
-look-around. RE2 comes in two bindings, and each call uses the faster: google-re2 keeps compiled patterns and
-takes 1 us per string; Arrow compiles a pattern for each call and then takes 0.1 us per string.
-"""
+As `re.search`: `^` and `$` anchor a pattern. RE2's syntax has no back-references and look-around. There are
+two bindings of RE2, and each call uses the faster: google-re2 caches compiled patterns and takes 1 us per
+string; Arrow compiles a pattern for each call and then takes 0.1 us per string."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
 """Named operators: functions that a filter calls on attributes, such as `within(lat, lon, $lat, $lon, 500)`.
 
-One `NamedOperator` is all that Covey knows of an operator: parser, builder, evaluation, covering, brokers and
-documents read it, so a new operator is one entry in the table (`table.py`). (Liu et al., section 2.1.)
+Parser, builder, evaluation, covering, brokers and documents read `NamedOperator` alone, so a new operator is
+one entry in the table (`table.py`). (Liu et al., section 2.1.)
 
-The function of an operator is called with one argument per argument of the call, in their order: the Arrow
-array of an attribute, without nulls, or the value of a constant or variable, in its inner form
-(`expressions/values.py`). Free variables have no argument. A function with state gets its state before all
-others. Invariant: rows in which an attribute of the call is missing are never passed, since a call on a
-missing attribute is false, and so is its negation.
-"""
+An operator's function gets one argument per argument of the call, in order: the Arrow array of an attribute,
+without nulls, or the value of a constant or variable, in its inner form (`expressions/values.py`). Free
+variables have no argument. State comes before all others. Invariant: rows in which an attribute of the call
+is missing are never passed, since a call on a missing attribute is false, and so is its negation."""
 
 from __future__ import annotations
 
@@ -24,21 +22,18 @@ NUMBERS = frozenset({Kind.INT64, Kind.FLOAT64})
 
 
 class Takes(Flag):
-    """What may stand at the place of a parameter."""
+    """What a parameter accepts."""
 
     ATTRIBUTE = auto()
-    CONSTANT = auto()
-    """A constant or a variable."""
-    FREE = auto()
-    """A free variable, `?name`."""
+    CONSTANT = auto()  # or a variable
+    FREE = auto()  # a free variable, `?name`
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: its name, the kinds of attributes that it takes, and what may stand there.
+    """One parameter: its name, the kinds of attributes that it takes, and what it accepts.
 
-    A constant has the kind `kinds` if that is one, else float64 for numbers.
-    """
+    A constant has the kind `kinds` if that is one, else float64 for numbers."""
 
     name: str
     kinds: frozenset[Kind]
@@ -53,26 +48,23 @@ class Parameter:
 Evaluate = Callable[..., Any]
 """`evaluate(*arguments)` for n events: a BooleanArray or bool array of length n; with free variables a
 ListArray of length n, whose item i has the solutions of event i (of one free variable its values, of several
-a struct with a field per parameter's name), none where the call is false.
-"""
+a struct with a field per parameter's name), none where the call is false."""
 
 Covers = Callable[[Sequence[Any], Sequence[Any]], bool]
 """`covers(wider, narrower)`: is the operator true for the arguments `wider` wherever it is for `narrower`?
-With free variables: has it every solution for `wider` that it has for `narrower`? Each has one entry per
-argument: a value, or None for an attribute, a free variable or a variable without a value, equal in both.
+With free variables: does it have every solution for `wider` that it has for `narrower`? Each has one entry
+per argument: a value, or None for an attribute, a free variable or a variable without a value, equal in both.
 """
 
 Bounds = Callable[[Sequence[Any]], Sequence[Sequence[tuple[Any, Any]] | None]]
-"""`bounds(arguments)`: per argument closed intervals, outside of which no value of the attribute there makes
-the operator true; None for any value but NaN, and for arguments that are no attributes. Arguments as in
-`Covers`, all variables with values. Of arguments that cover others, the bounds should hold theirs.
-"""
+"""`bounds(arguments)`: per argument closed intervals, outside of which no value of the attribute makes the
+operator true; None if any value but NaN may, and for other arguments than attributes. Arguments as in
+`Covers`, all variables with values. Bounds of wider arguments should contain the bounds of narrower ones."""
 
 Check = Callable[[Sequence[Any]], None]
 """`check(arguments)` raises ValueError, with a text such as `pattern "[": missing ]`, for values that the
-operator cannot take. One entry per argument: a value, or None for an attribute, a free variable or a variable
-that has no value yet. It is called with the constants of a filter, and with the values of a subscription.
-"""
+operator refuses. One entry per argument: a value, or None for an attribute, a free variable or a variable
+without a value. It is called with the constants of a filter, and with the values of a subscription."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +72,12 @@ class NamedOperator:
     """The entry of one named operator.
 
     `variadic`: the last parameter takes one or more arguments. `optional`: how many of the last parameters
-    may be left out. `cost_us` is the declared cost of one event in microseconds; None: it is measured.
-    `version` is part of the identity of results: raise it where results change. `state` makes the state of an
-    operator whose results depend on earlier events; brokers then pass events on, and the reader evaluates.
-    `bounds`, intervals outside of which it is false, keep most events and filters away from it (of `within`
-    the box around the circle). `bounded`: its time is known to be short, so that brokers call it without a
-    watch. `package` is what has to be installed for it, for messages.
-    """
+    may be left out. `cost_us` is the declared cost per event in microseconds; None: it is measured. `version`
+    is part of the identity of results: raise it when results change. `state` creates the state of an operator
+    whose results depend on earlier events; brokers then pass events on, and the reader evaluates. `bounds`,
+    intervals outside of which it is false, keep most events and filters away from it (for `within` the box
+    around the circle). `bounded`: it always takes little time, so that brokers call it without a time limit.
+    `package` must be installed for it, for messages."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -114,18 +105,18 @@ class NamedOperator:
 
     @cached_property
     def takes_integers(self) -> bool:
-        """Whether some parameter takes integers alone."""
+        """Whether some parameter takes only integers."""
         return any(parameter.kind is Kind.INT64 for parameter in self.parameters)
 
     @property
     def argument_counts(self) -> tuple[int, int | None]:
-        """The least and the greatest number of arguments; None where there is no greatest."""
+        """The least and the greatest number of arguments; None if there is no greatest."""
         count = len(self.parameters)
         return count - self.optional, None if self.variadic else count
 
     @property
     def signature(self) -> str:
-        """How it is called, for people: `within(lat, lon, center_lat, center_lon, metres)`."""
+        """Its form for people: `within(lat, lon, center_lat, center_lon, metres)`."""
         names = [("?" if Takes.FREE in p.takes else "") + p.name for p in self.parameters]
         needed = len(names) - self.optional
         listed = ", ".join(names[:needed]) + "".join(f"[, {name}" for name in names[needed:])

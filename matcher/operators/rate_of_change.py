@@ -1,10 +1,9 @@
 """`rate_of_change(value, time, ?rate[, key])`: the change of an attribute per second, since the last event.
 
-The example of an operator with state: the last value and time of each key, of those events that the rest of
-the filter accepts. An event whose time is not after that of the last one, or whose value is infinite or NaN,
-has no rate and is ignored, as is the first event. Invariant: state has at most `MOST_KEYS` keys; those whose
-last event is the longest ago are forgotten, counted in `Rates.forgotten`.
-"""
+The example of an operator with state: the last value and time of each key, over the events that the rest of
+the filter accepts. An event has no rate and is ignored if its time is not after the last one's, or if its
+value is infinite or NaN; the first event has none. Invariant: state has at most `MOST_KEYS` keys; the key
+with the oldest last event is evicted, counted in `Rates.forgotten`."""
 
 from __future__ import annotations
 

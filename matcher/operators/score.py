@@ -1,8 +1,7 @@
-"""Operators that call a model: `score_operator` makes one of a scikit-learn model or of any function.
+"""Operators that call a model: `score_operator` wraps a scikit-learn model or any function.
 
 `risk(speed, load, ?score) and ?score > 0.8` binds the score; `risk(speed, load, 0.8)` is true for a score of
-at least 0.8. The model is called once for all events of a batch that reach it.
-"""
+at least 0.8. The model is called once for all events of a batch that reach it."""
 
 from __future__ import annotations
 
@@ -31,11 +30,10 @@ def score_operator(
 ) -> NamedOperator:
     """The operator `name(*attributes, ?score)`, to be registered by `register`.
 
-    `model` has `predict_proba` or `predict`, or is a function of float64[n, attributes] to n scores.
-    `output` is the class whose probability is the score: its place in the model's `classes_`, the second of
-    two by default. `attributes` names the parameters: numbers and Booleans. Results of brokers travel with
-    events: raise `version` with every other model. `CoveyError` for what is no model.
-    """
+    `model` has `predict_proba` or `predict`, or is a function of float64[n, attributes] to n scores. `output`
+    is the class whose probability is the score: its place in the model's `classes_`, by default the second of
+    two. `attributes` names the parameters: numbers and Booleans. Results of brokers travel with events: raise
+    `version` with every new model. `CoveyError` if `model` is none of these."""
     if not (hasattr(model, "predict_proba") or hasattr(model, "predict") or callable(model)):
         raise CoveyError(f"operator {name}: a model {model!r}, expected predict_proba, predict or a function")
     count = len(attributes)
@@ -63,7 +61,7 @@ def score_operator(
 
 
 def _scores(model: Any, features: npt.NDArray[np.float64], output: int | None) -> Any:
-    """float64[n] of float64[n, attributes]."""
+    """float64[n] from float64[n, attributes]."""
     if hasattr(model, "predict_proba"):
         chances = np.asarray(model.predict_proba(features))
         if output is None and chances.shape[1] != 2:
@@ -77,7 +75,7 @@ def _scores(model: Any, features: npt.NDArray[np.float64], output: int | None) -
 
 
 def _covers(wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
-    """A score of at least less, of the same attributes."""
+    """A lower or equal threshold, of the same attributes."""
     if wider[:-1] != narrower[:-1]:
         return False
     least, other = wider[-1], narrower[-1]

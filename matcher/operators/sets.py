@@ -1,8 +1,7 @@
-"""`has_any`, `has_all` and `has_only`: a list attribute as a set, beside a set of strings.
+"""`has_any`, `has_all` and `has_only`: a list attribute as a set, compared with a set of strings.
 
 `has_any(tags, "a", "b")`: a or b is in the list. `has_all(tags, "a", "b")`: both are. `has_only(tags, "a",
-"b")`: nothing else is, so it is true for the empty list.
-"""
+"b")`: nothing else is, so it is true for the empty list."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def _has_all(lists: pa.ListArray, *values: str) -> Bools:
 
 
 def _are_among(lists: pa.ListArray, values: tuple[str, ...]) -> Bools:
-    """Of each string of all lists, whether it is one of the values."""
+    """For each string of all lists, whether it is one of the values."""
     among: Bools = pc.is_in(lists.flatten(), pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
     return among
 

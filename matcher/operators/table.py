@@ -1,12 +1,10 @@
-"""The table of named operators, by name: the shipped ones, those of entry points, and those that are
-registered.
+"""The table of named operators, by name: shipped ones, entry points, and registered ones.
 
 An entry point of the group `covey.operators` names a `NamedOperator`; it is loaded when a filter first calls
-it. An operator whose package is not installed is as good as unknown.
+it. An operator whose package is not installed is unknown.
 
-Rules of operators for covering are called so that no fault of an operator reaches the caller: one that
-raises, or returns what it must not, counts as one that says nothing. Filters then cover less, and no event is
-lost. Of each operator and rule the first fault is kept.
+No fault of an operator's rule for covering reaches the caller: a rule that raises or returns a wrong result
+counts as none. Filters then cover less, and no event is lost. The first fault per operator and rule is kept.
 """
 
 from __future__ import annotations
@@ -21,14 +19,11 @@ from covey.matcher.errors import CoveyError
 from covey.matcher.events.event_type import RESERVED, Kind
 from covey.matcher.operators.named_operator import NamedOperator, Parameter, Takes
 
-GROUP = "covey.operators"
-"""The group of entry points."""
+GROUP = "covey.operators"  # of entry points
 
-_SHIPPED = "covey."
-"""How the entry points of operators that come with Covey begin."""
+_SHIPPED = "covey."  # prefix of the entry points of shipped operators
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-changes = 0
-"""How often an operator was added or removed, for what is computed from the table."""
+changes = 0  # of the table, for caches of what is computed from it
 
 _registered: dict[str, NamedOperator] = {}
 _failed: dict[str, str] = {}
@@ -38,9 +33,8 @@ _found: dict[str, EntryPoint] | None = None
 def register(operator: NamedOperator) -> NamedOperator:
     """Add an operator to the table of this process, and return it.
 
-    `CoveyError` for what is no operator, a field of the wrong type, a name that is no identifier or a word of
-    the filter language, or one that another operator has; those that come with Covey have theirs.
-    """
+    `CoveyError` for an object that is no operator, a field of the wrong type, a name that is no identifier or
+    a word of the filter language, or a name that another operator has, shipped ones included."""
     if not isinstance(operator, NamedOperator):
         raise CoveyError(f"operator {operator!r}: expected a NamedOperator")
     name = operator.name
@@ -97,7 +91,7 @@ def _check_fields(operator: NamedOperator) -> None:
 
 
 def unregister(name: str) -> None:
-    """Remove an operator that was registered, for tests and interactive use; no error where there is none."""
+    """Remove a registered operator, for tests and interactive use; no error if there is none."""
     _registered.pop(name, None)
     _changed(name)
 
@@ -109,7 +103,7 @@ def _changed(name: str) -> None:
 
 
 def find(name: str) -> NamedOperator | None:
-    """The operator of a name; None where there is none, or its package is not installed (`why_missing`)."""
+    """The operator of a name; None if there is none, or its package is not installed (`why_missing`)."""
     operator = _registered.get(name)
     return operator if operator is not None or name in _failed else _load(name)
 
@@ -120,7 +114,7 @@ def why_missing(name: str) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all operators, whether or not their packages are installed, in order."""
+    """The names of all operators, in order, whether or not their packages are installed."""
     return tuple(sorted({*_registered, *_entry_points()}))
 
 
@@ -170,7 +164,7 @@ def has_covering_rule(name: str) -> bool:
 
 
 def covers_arguments(name: str, wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
-    """`NamedOperator.covers`; false for an operator without it, or that is unknown."""
+    """`NamedOperator.covers`; false for an operator without it, or an unknown one."""
     operator = find(name)
     if operator is None or operator.covers is None:
         return False
@@ -182,7 +176,7 @@ def covers_arguments(name: str, wider: Sequence[Any], narrower: Sequence[Any]) -
 
 
 def bounds_of(name: str, arguments: Sequence[Any]) -> Sequence[Intervals | None]:
-    """`NamedOperator.bounds`: one entry per argument; none for an operator without it, or an unknown one."""
+    """`NamedOperator.bounds`: one entry per argument; empty for an operator without it, or an unknown one."""
     operator = find(name)
     if operator is None or operator.bounds is None:
         return ()
@@ -201,10 +195,10 @@ def _note(name: str, rule: str, error: Exception) -> None:
 
 
 def note_bounds(name: str, error: Exception) -> None:
-    """The bounds of an operator do not fit its attribute."""
+    """Record that the bounds of an operator do not fit its attribute."""
     _note(name, "bounds", error)
 
 
 def faults() -> tuple[tuple[str, str, str], ...]:
-    """The operators with a rule that has failed: operator, rule, what happened first."""
+    """The first fault of each rule: operator, rule, reason."""
     return tuple([(name, rule, reason) for (name, rule), reason in _faults.items()])

@@ -1,10 +1,8 @@
-"""`time_of_day(time, start, end[, zone])` and `weekday(time, days[, zone])`: when a time is, on the clock and
-in the week of a time zone (UTC by default).
+"""`time_of_day(time, start, end[, zone])` and `weekday(time, days[, zone])`: the time of day and the day of
+the week, in a time zone (UTC by default).
 
-The start belongs to the time of day, and the end does not; a start after the end means over midnight. Days
-are written "Mon-Fri", "Sat,Sun" or "Fri-Mon". A zone is a name of the tz database ("America/New_York"),
-read by `zoneinfo`.
-"""
+The start is included, the end is not; a start after the end means over midnight. Days are written "Mon-Fri",
+"Sat,Sun" or "Fri-Mon". A zone is a name of the tz database ("America/New_York"), read by `zoneinfo`."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 @parsed_once
 def _clock(text: str) -> int:
-    """Microseconds since midnight; ValueError for what is no time of day."""
+    """Microseconds since midnight; ValueError for other text."""
     parts = _CLOCK.match(text)
     if parts is not None:
         hour, minute, second = (int(part or 0) for part in parts.group(1, 2, 3))
@@ -42,7 +40,7 @@ def _clock(text: str) -> int:
 
 @parsed_once
 def _days(text: str) -> frozenset[int]:
-    """Numbers of days from 0 for Monday; ValueError for what are no days."""
+    """Numbers of days from 0 for Monday; ValueError for other text."""
     days: set[int] = set()
     for part in text.replace(",", " ").split():
         ends = [_DAYS.index(day) if day in _DAYS else -1 for day in part.lower().split("-")]

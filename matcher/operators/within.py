@@ -1,10 +1,8 @@
 """`within(lat, lon, center_lat, center_lon, metres)`: a point lies within a distance of a centre.
 
-The distance is that of the haversine formula on the mean sphere of WGS84, which is off the ellipsoid by up to
-0.5 %. The circle includes its border, reaches over poles and the date line, and longitudes are equal modulo
-360°. False for NaN, a negative distance, and a point or centre whose latitude is
-beyond ±90° or whose longitude is beyond ±540°.
-"""
+The distance is that of the haversine formula on the mean sphere of WGS84, up to 0.5 % off the ellipsoid. The
+circle includes its border, reaches over poles and the date line, and longitudes are equal modulo 360°. False
+for NaN, a negative distance, and a point or centre beyond ±90° latitude or ±540° longitude."""
 
 from __future__ import annotations
 
@@ -17,19 +15,16 @@ import numpy as np
 from covey.matcher.operators.arguments import Bools, column, number
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter, Takes
 
-EARTH_M = 6_371_008.8
-"""The mean radius of the Earth in WGS84, in metres."""
+EARTH_M = 6_371_008.8  # mean radius of the Earth in WGS84, in metres
 
-MOST_LON = 540.0
-"""The greatest longitude: it bounds what is equal modulo 360°."""
+MOST_LON = 540.0  # the greatest longitude: it bounds what is equal modulo 360°
 
 _HALF_DEGREE = pi / 360
-_FEW = 8
-"""So many points are faster one by one: 0.2 us each, where one call for all takes 7 us at least."""
+_FEW = 8  # points that are faster one by one: 0.2 us each, where one call for all takes at least 7 us
 _MANY = 256
 """From so many points on, those of other latitudes are left out first: 4 us instead of 25 for 1,000."""
 _MARGIN_M = 1.0
-"""What the distance of two centres must be off the sum for covering: rounding moves far borders by 0.3 m."""
+"""Margin for the distance of two centres in covering: rounding moves far borders by 0.3 m."""
 
 
 def _evaluate(lat: Any, lon: Any, center_lat: Any, center_lon: Any, metres: Any) -> Any:
