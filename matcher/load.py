@@ -1,4 +1,4 @@
-"""Many subscriptions of many filters in columns, as `Engine.add_all` takes them, checked."""
+"""Many subscriptions of many filters in columns: the checked arguments of `Engine.add_all`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ Positions = npt.NDArray[np.int64]
 class Load:
     """Subscription i has the filter `filters[numbers[i]]`, and element i of every column of `values`.
 
-    Ids are distinct; every filter has a subscription, and a value or a column for each of its variables.
-    """
+    Ids are distinct; every filter has a subscription, and a value or a column for each of its variables."""
 
     ids: IdArray
     filters: Sequence[Filter]
@@ -40,7 +39,7 @@ class Load:
         numbers: npt.ArrayLike | None,
         interface: int | npt.NDArray[np.integer],
     ) -> Load:
-        """The arguments of `Engine.add_all`; raises as that does."""
+        """From the arguments of `Engine.add_all`; raises as `add_all`."""
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
         count = len(subscription_ids)
@@ -71,14 +70,14 @@ class Load:
         return replace(self, filters=[filter.over(event_type) for filter in self.filters])
 
     def by_event_type(self) -> Iterator[Load]:
-        """The subscriptions to each event type, by its name."""
+        """One load per event type."""
         members: dict[str, list[int]] = {}
         for number, filter in enumerate(self.filters):
             members.setdefault(filter.event_type.name, []).append(number)
         yield from [self] if len(members) == 1 else map(self.part, members.values())
 
     def part(self, members: Sequence[int]) -> Load:
-        """The subscriptions of some filters, given by number."""
+        """The subscriptions of the filters with these numbers."""
         numbers, positions = self.members(members)
         filters = [self.filters[number] for number in members]
         named = {variable for filter in filters for variable in filter.variables}
@@ -89,9 +88,8 @@ class Load:
         return Load(self.ids[positions], filters, numbers, chosen, self.interfaces[positions])
 
     def members(self, members: Sequence[int]) -> tuple[Positions, Positions | None]:
-        """The subscriptions of some filters: the place of each one's filter among `members`, and its
-        position; None for the positions of all.
-        """
+        """The subscriptions of some filters: the place of each one's filter in `members`, and their
+        positions, None for all."""
         places = np.full(len(self.filters), -1, dtype=np.int64)
         places[members] = np.arange(len(members))
         numbers = places[self.numbers]
@@ -115,7 +113,7 @@ def _check_names(filters: Sequence[Filter], values: Mapping[str, object]) -> Non
 def _numbered(
     filters: Sequence[Filter], numbers: npt.ArrayLike | None, count: int
 ) -> tuple[Sequence[Filter], Positions]:
-    """Filters, and the number of that of every subscription."""
+    """The filters, and the number of each subscription's filter."""
     if isinstance(filters, Filter) or not hasattr(filters, "__iter__"):
         raise FilterError(
             f"filters {filters!r}: expected a list of them; `add_many` takes one filter for all ids"

@@ -1,10 +1,9 @@
-"""The subscriptions that match the events of a batch, computed as they are needed.
+"""The subscriptions that match the events of a batch, computed on demand.
 
 `Engine.match` encodes a batch and returns `Matches`; each product (counts, ids, interfaces) is a search of
-its own, made when it is asked for, and kept. So counts and interfaces never touch ids, and ids are sorted
-only for those who ask. Invariant: all products are over the subscriptions at the time of `match`. A change of
-the engine ends the validity: products computed before remain, others raise `StaleMatchesError`.
-"""
+its own, cached. So counts and interfaces never touch ids, and ids are sorted only by `ordered`. Invariant:
+all products are over the subscriptions at the time of `match`. A change of the engine ends the validity:
+products computed before remain, others raise `StaleMatchesError`."""
 
 from __future__ import annotations
 
@@ -23,12 +22,11 @@ from covey.matcher.errors import CoveyError, StaleMatchesError
 
 Int64s = npt.NDArray[np.int64]
 
-_FEW_IDS = 1024
-"""So much working memory is taken at once, whatever the most ids of an event are."""
+_FEW_IDS = 1024  # up to here, working memory is taken for all ids at once
 
 
 class Searched(Protocol):
-    """What `Matches` needs of an engine: `version` counts its changes."""
+    """The part of an engine that `Matches` uses: `version` counts its changes."""
 
     @property
     def guard(self) -> AbstractContextManager[object]: ...
@@ -44,7 +42,7 @@ class Search(ABC):
         self.engine, self.version, self.events = engine, engine.version, events
 
     def compute(self, product: str) -> Any:
-        """One of the products; `StaleMatchesError` where the engine has changed."""
+        """A product by its method's name; `StaleMatchesError` if the engine has changed."""
         with self.engine.guard:
             if self.engine.version != self.version:
                 raise StaleMatchesError(
@@ -58,7 +56,6 @@ class Search(ABC):
         """As `Matches.counts`."""
 
     def any(self) -> npt.NDArray[np.bool_]:
-        """As `Matches.any`."""
         return self.counts() > 0
 
     @abstractmethod
@@ -71,14 +68,14 @@ class Search(ABC):
 
 
 class _NoEngine:
-    """Stands for the engine of matches that were computed without one."""
+    """The engine of matches that were computed without one."""
 
     guard = nullcontext()
     version = 0
 
 
 class _IdsAlone(Search):
-    """No search: ids that are known already, for no interfaces."""
+    """Known ids in place of a search, without interfaces."""
 
     def __init__(self, offsets: Int64s, ids: Int64s) -> None:
         super().__init__(_NoEngine(), len(offsets) - 1)
@@ -98,8 +95,7 @@ class Matches:
     """The matching subscriptions of every event of a batch; the module states how long it is valid.
 
     `offsets, ids = matches` unpacks `ids()`, `len(matches)` is the number of events, and `matches[i]` are the
-    ids of event i. Where other threads change the engine, hold its `guard` from `match` to the last product.
-    """
+    ids of event i. If other threads change the engine, hold its `guard` from `match` to the last product."""
 
     __slots__ = ("_any", "_counts", "_ids", "_interfaces", "_ordered", "_search")
 
@@ -113,14 +109,14 @@ class Matches:
 
     @classmethod
     def of(cls, offsets: Int64s, ids: Int64s) -> Matches:
-        """Matches computed without an engine, of ids that ascend within each event."""
+        """Matches computed without an engine, from ids that ascend within each event."""
         matches = cls(_IdsAlone(offsets, ids))
         matches._ids = matches._ordered = offsets, ids
         return matches
 
     @property
     def counts(self) -> Int64s:
-        """How many subscriptions match each event, int64[n_events]."""
+        """The number of matching subscriptions by event, int64[n_events]."""
         if self._counts is None:
             self._counts = self._search.compute("counts") if self._ids is None else np.diff(self._ids[0])
         return self._counts
@@ -133,20 +129,18 @@ class Matches:
         return self._any
 
     def interfaces(self) -> npt.NDArray[np.uint64]:
-        """One bit set per event, uint64[n_events, words]: bit i % 64 of word i // 64 says that interface i
+        """A bit set per event, uint64[n_events, words]: bit i % 64 of word i // 64 is set if interface i
         matches.
 
         There are words for the highest interface ever added. The search of an event ends once all interfaces
-        in use match.
-        """
+        in use match."""
         if self._interfaces is None:
             self._interfaces = self._search.compute("interfaces")
         return self._interfaces
 
     def ids(self) -> tuple[Int64s, Int64s]:
         """Offsets, int64[n_events + 1], and ids, int64[offsets[-1]]: `ids[offsets[i]:offsets[i + 1]]` are
-        event i's, each once, in no stated order.
-        """
+        event i's, each once, in no stated order."""
         if self._ids is None:
             self._ids = self._search.compute("ids")
         return self._ids
@@ -167,7 +161,7 @@ class Matches:
         return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids))
 
     def per_event(self) -> Iterator[Int64s]:
-        """The ids of one event after the other: views of `ids`."""
+        """The ids by event: views of `ids`."""
         offsets, ids = self.ids()
         return (ids[start:end] for start, end in pairwise(offsets.tolist()))
 
@@ -188,7 +182,7 @@ class Matches:
 
 
 def _ascending(offsets: Int64s, ids: Int64s) -> Int64s:
-    """Sorts the ids of every event in place, and returns them."""
+    """Sort the ids of every event in place, and return them."""
     from covey.matcher.jit.sort_kernels import DIGIT_BITS, sort_events
 
     most = len(ids) if len(ids) <= _FEW_IDS else int((offsets[1:] - offsets[:-1]).max(initial=0))
