@@ -40,8 +40,7 @@ def high_key(family, value, strict):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int64, 2), frozen(int64, 2), array(int64, 2), array(int64, 2))
 def make_bounds(sides, values, lows, highs):  # type: ignore[no-untyped-def]
-    """The bounds lows[t, i] and highs[t, i] of the test sides[t], where operand o has the value values[o, i];
-    an operand of NO_OPERAND stands for the constant after it."""
+    """lows[t, i] and highs[t, i] of the test sides[t], where operand o has the value values[o, i]."""
     for t in range(sides.shape[0]):
         family = sides[t, SIDE_FAMILY]
         for end in range(2):

@@ -1,11 +1,9 @@
 """The lowest and highest keys of a plan's tests, from the values of its operands.
 
-The value of a variable is one Scalar for all subscriptions, in its inner form (`values.py`), or a column with
-one element for each:
-
-    numbers     int64, float64, or object (Python ints and floats mixed, or outside both types)
-    times       int64 microseconds        bools  int64 0 and 1        strings  an Arrow string array
-
+A variable's value is one Scalar for all subscriptions, in inner form (`values.py`), or a column with one
+each:
+    numbers  int64, float64, or object (Python ints and floats mixed, or outside both types)
+    times    int64 microseconds        bools  int64 0 and 1        strings  an Arrow string array
 Invariant: a column has the same effect on every subscription as its element as a Scalar."""
 
 from __future__ import annotations
@@ -159,7 +157,6 @@ def _from_checked(each: list[Scalar]) -> Values:
 
 
 def constant_column(constants: list[Scalar], of_each: Numbers) -> Values:
-    """The column of constants[of_each[i]]."""
     if isinstance(constants[0], str):
         return _text_array(constants).take(pa.array(of_each))
     types = set(map(type, constants))

@@ -1,12 +1,9 @@
 """The cost of a filter in normal form and as a tree, in memory and time.
 
-The paper's part (Bittner and Hinze 2005): the 14 parameters of Table 1, and equations 1 to 5 and 11 to 14; 6
-to 10 are 1 to 5 for one subscription. `S_s` and `s_p` are counted without building the normal form.
-
-Ours: the paper compares memory alone, of tables that the cluster engine does not have. `normal_form` and
-`tree` count the bytes of rows, bounds and access rows, and the expected nanoseconds per event and
-subscription. The form with the lesser product of the two is chosen, so a factor of memory weighs as much as a
-factor of time. The constants were measured with 20,000 subscriptions of 12 predicates."""
+The paper's part (Bittner and Hinze 2005): Table 1, and equations 1 to 5 and 11 to 14; 6 to 10 are 1 to 5 for
+one subscription. `S_s` and `s_p` are counted without building the normal form. Ours: the lesser product of
+bytes and expected nanoseconds wins, so a factor of memory weighs as much as a factor of time. The constants
+were measured with 20,000 subscriptions of 12 predicates."""
 
 from __future__ import annotations
 
@@ -23,13 +20,13 @@ PASSED = {Shape.EQUAL: 0.02, Shape.FIXED: 0.5, Shape.LOW: 0.5, Shape.HIGH: 0.5, 
 """The share of the events that pass a test, while there are no statistics."""
 
 Passed = Callable[[int, int], float]
-"""The share of the events that pass a test of a shape on a column."""
+"""Share of the events that pass a test of a shape on a column."""
 
 ROW, HASHED_ROW, TREE = 100.0, 60.0, 44.0
 """Bytes beside bounds: of a row in bitmaps, of a hashed row, of a tree."""
 SEARCH, COMBINE, CHECK, RECORD = 0.04, 0.003, 1.5, 15.0
-"""Nanoseconds per event: of a row, of each of its tests in bitmaps, of checking a hashed row, of a row that
-passes the bitmaps."""
+"""ns per event: of a row, of each of its tests in bitmaps, of checking a hashed row, of a row that passes
+bitmaps."""
 EVALUATE, LEAF = 60.0, 4.0  # nanoseconds: of evaluating a tree, of each leaf visited
 FLOOR = 0.02  # nanoseconds below which times count as equal
 HASHED = 3  # the most equalities of an access predicate
@@ -61,7 +58,6 @@ class Parameters:
 
     @property
     def r_p(self) -> float:
-        """Predicate redundancy."""
         return 0.0 if self.p_u is None else 1.0 - self.p_u / (self.p * self.s)
 
     @property
@@ -87,8 +83,8 @@ class Parameters:
         return self.s * (self.w_p * self.p + self.p + 2 * self.op + self.w_l + self.p * self.w_s + 2)
 
     def turning_point(self, approach: str, *, unsubscription: bool = True) -> float:
-        """S_s from which the tree takes less memory than `counting`, (11) and (12), or `cluster`, (13) and
-        (14), with identifiers of 4 bytes."""
+        """S_s from which the tree takes less memory: (11), (12) for `counting`, (13), (14) for `cluster`;
+        with 4-byte ids."""
         base = {("counting", False): (2, 4), ("counting", True): (2, 8)}
         base |= {("cluster", False): (4, 4), ("cluster", True): (8, 8)}
         fixed, each = base[approach, unsubscription]

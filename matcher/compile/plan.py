@@ -1,11 +1,9 @@
 """Plans: how subscriptions of one structure become rows of interval tests.
 
-Filters that differ in constants or values of variables share a plan. Invariant: a test has at most one bound
-on a side, so a new value of a variable is one word to write: `price > $a and price > 5` is two tests.
-
-Structures that differ in attribute names alone, as `low < $x` and `high < $x`, share a *skeleton*, which is
-computed once. It numbers the attributes of a structure, its *places*, in the order of the event type; a plan
-adds the columns at these places."""
+Invariant: a test has at most one bound on a side, so a new value of a variable is one word to write.
+Structures that differ in attribute names alone share a *skeleton*, which is computed once. It numbers the
+attributes of a structure, its *places*, in the order of the event type; a plan adds the columns at these
+places."""
 
 from __future__ import annotations
 
@@ -39,8 +37,8 @@ SKELETONS = 1 << 12  # the most skeletons whose plans are kept to be shared
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One end of a test: the value of an operand, excluded if `strict`; if `past`, the least string above all
-    that begin with the operand."""
+    """One end of a test, excluded if `strict`; if `past`, the least string above all that begin with the
+    operand."""
 
     operand: int
     strict: bool
@@ -189,9 +187,8 @@ class Plan:
 Node = type[And] | type[Or] | Operator | int
 
 Skeleton = tuple[tuple[Node, ...], tuple[int, ...], tuple[Kind, ...]]
-"""A structure without attribute names: its tree in preorder, each node with the number of its parts or
-operands; the places of its predicates; the kinds of its places. The tree of `a < $x or b in ($y, $z)` is Or 2
-< 1 in 2."""
+"""A structure without attribute names: its tree in preorder, with the number of parts or operands of each
+node; the places of its predicates; the kinds of its places. `a < $x or b in ($y, $z)` is Or 2 < 1 in 2."""
 
 PlanKey = tuple["SkeletonPlan | Skeleton | Filter", tuple[int, ...], tuple[Variable | None, ...], bool]
 """The key of a plan: a skeleton or its plan, the columns at its places, the operands that are variables, and
@@ -219,8 +216,7 @@ def _parts_in_order(node: And | Or, event_type: EventType) -> list[Expression]:
 
 
 def in_order(expression: Expression, event_type: EventType) -> Expression:
-    """A gate with the parts of every node in a canonical order, so that filters that differ in it alone share
-    a plan."""
+    """A gate in a canonical order of parts, so that filters that differ in order alone share a plan."""
     if not isinstance(expression, (And, Or)):
         return expression
     parts: list[Expression] = []
@@ -308,7 +304,6 @@ def make_plan(
 
 @lru_cache(SKELETONS)
 def _skeleton_plan(skeleton: Skeleton) -> SkeletonPlan | None:
-    """The common part of the plans of a skeleton, computed for an event type of its places."""
     tree, places, kinds = skeleton
     names = [f"a{place}" for place in range(len(kinds))]
     event_type = EventType("skeleton", {**dict(zip(names, kinds, strict=True)), "other": Kind.BOOL})
@@ -318,7 +313,6 @@ def _skeleton_plan(skeleton: Skeleton) -> SkeletonPlan | None:
 
 
 def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Operand]) -> Expression:
-    """The expression of a tree over these attribute names, with a variable for every operand."""
     node, parts = next(tree), next(tree)
     assert isinstance(parts, int)
     if isinstance(node, Operator):

@@ -1,18 +1,13 @@
-"""Plans of whole filters: the tree of a filter with interval tests as leaves, in place of its normal form
-(Bittner and Hinze 2005).
+"""Plans of whole filters: a tree with interval tests as leaves, not the normal form (Bittner and Hinze 2005).
 
-Invariant: leaves are not negated (`x != 5` is `x < 5 or x > 5`), so a tree is monotone: another leaf that
-holds never makes it false. The shape of a tree belongs to the plan, the bounds of its leaves to a
-subscription:
+Invariant: leaves are not negated (`x != 5` is `x < 5 or x > 5`), so another leaf that holds never makes a
+tree false. A leaf is its number; an inner node one negative word of its operator and the words of its
+children:
     a == 1 and (b < 2 or c > 3)      shape [ AND 6 | leaf 0 | OR 2 | leaf 1 | leaf 2 ]
 
-A leaf is its number; an inner node is one negative word of its operator and the number of its children's
-words.
-
-*Access rows* are conjunctions of a few leaves, one of which holds wherever the tree does. An engine indexes
-them and evaluates the tree where one holds: `(a == 1 or b == 2) and c < 3` has the rows `a == 1 and c < 3`
-and `b == 2 and c < 3`. This extends Fabret's access predicates (2001, 2.2) to trees. Invariant: the tree
-implies one of its rows, so rows never exclude an event that matches."""
+*Access rows* are conjunctions of leaves. Invariant: the tree implies one of its rows, so an engine indexes
+rows and evaluates the tree where one holds: `(a == 1 or b == 2) and c < 3` has the rows `a == 1 and c < 3`
+and `b == 2 and c < 3`. This extends Fabret's access predicates (2001, 2.2) to trees."""
 
 from __future__ import annotations
 
@@ -54,14 +49,13 @@ _NEVER = _Inner(OR, ())
 
 
 def inner_word(operator: int, words: int) -> int:
-    """The word of an inner node whose children take `words` words."""
     return -1 - (2 * words + operator)
 
 
 @dataclass(slots=True)
 class TreeShape:
-    """The shape of a plan's trees. `least` leaves must hold for the tree to hold (the *minimum predicate
-    count*); if `all_of_them`, that decides, without an evaluation."""
+    """The shape of a plan's trees. At least `least` leaves must hold (the *minimum predicate count*); if
+    `all_of_them`, that is enough."""
 
     words: Shape
     least: int
@@ -121,8 +115,6 @@ def _least(node: _Node) -> int:
 
 
 class _Maker:
-    """A tree in the making, and the kind of every operand it uses."""
-
     def __init__(self, event_type: EventType, kinds: list[Kind | None]) -> None:
         self.event_type = event_type
         self.kinds = kinds
@@ -168,8 +160,8 @@ _short_predicate = lru_cache(maxsize=8_192)(_predicate)  # shared by all filters
 
 
 def _joined(operator: int, children: list[_Node]) -> _Node:
-    """A node of these children, with children of the same operator merged into it; a conjunction that
-    contains an empty disjunction is empty."""
+    """A node, with children of its operator merged into it; a conjunction with an empty disjunction is empty.
+    """
     flat: list[_Node] = []
     for child in children:
         if operator == AND and child == _NEVER:
@@ -208,10 +200,8 @@ def _paired(children: list[_Node]) -> list[_Node]:
 Row = tuple[int, ...]  # the numbers of its leaves
 
 MOST_TESTS = 4  # leaves of an access row: each is stored once more
-ENOUGH = 1e-3
-"""Share of the events below which another test costs more than it saves."""
-FEW = 0.1
-"""Share of the events below which alternatives, which multiply rows, cost more than they save."""
+ENOUGH = 1e-3  # share of events below which another test costs more than it saves
+FEW = 0.1  # share of events below which alternatives, which multiply rows, cost more than they save
 MOST_ROWS = 16  # the most rows of a product of alternatives
 USELESS = 0.9  # the share of the events from which on a test restricts too little to find a tree by it
 
