@@ -33,7 +33,7 @@ from covey.matcher.expressions.operators import SPECS, Interval, Operator, Synta
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of an interval, excluded if `strict`; if `past`, the least string above all that begin with the
+    """One end of an interval, excluded if `strict`; if `past`, the least string above all beginning with the
     operand."""
 
     operand: Operand
@@ -109,8 +109,8 @@ def members_of(predicate: Predicate, most: int) -> Members | None:
 
 
 def requirements(predicate: Predicate, kind: Kind) -> list[Alternatives]:
-    """The predicate holds where every requirement has an alternative whose parts hold. A test has at most one
-    bound on a side."""
+    """The predicate holds where each requirement has an alternative that holds. A test has at most one bound
+    a side."""
     attribute, operands, spec = predicate.attribute, predicate.operands, SPECS[predicate.operator]
     if spec.presence is not None:
         return [[(Test(attribute) if spec.presence else Absent(attribute),)]]
@@ -145,11 +145,9 @@ def _within(attribute: str, interval: Interval, operands: tuple[Operand, ...]) -
 # --- normal forms ---------------------------------------------------------------------------------
 
 
-CONJUNCTION_CAP = 64
-"""The most conjunctions of a normal form."""
+CONJUNCTION_CAP = 64  # of a normal form
 
-PREDICATE_CAP = 4096
-"""The most predicates of a normal form; operands count as predicates."""
+PREDICATE_CAP = 4096  # predicates of a normal form; operands count as predicates
 
 
 Box = tuple[Part, ...]
@@ -203,7 +201,6 @@ def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] |
 
 
 def _boxes_of(event_type: EventType, expression: Expression, longest: int) -> tuple[Box, ...] | None:
-    """The boxes, with lists of more than `longest` constants as sets."""
     forms = conjunctions(expression)
     if forms is None:
         return None
@@ -360,7 +357,6 @@ class _BoxBuilder:
 
 
 def _is_open(test: Test) -> bool:
-    """Whether the test's only bounds are variables, at most one on a side."""
     if test.nan or len(test.lower) > 1 or len(test.upper) > 1:
         return False
     return not any(isinstance(bound.operand, Constant) for bound in (*test.lower, *test.upper))

@@ -17,8 +17,7 @@ Atom = Predicate | CallAtom | Joint | Whole
 
 _NO_ATOMS: frozenset[Atom] = frozenset()
 
-FEW_ATOMS = 64
-"""Above this number of atoms, each is compared only with its equals: pairs would cost too much."""
+FEW_ATOMS = 64  # above, each is compared only with its equals: pairs would cost too much
 
 
 class Conjunction:

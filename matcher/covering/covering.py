@@ -18,11 +18,9 @@ from covey.matcher.covering.cuts import LINES, Cuts, difference, intersection, o
 from covey.matcher.covering.region import Region, RegionPlan, plan_region
 from covey.matcher.expressions.expression import Predicate
 
-PIECE_BUDGET = 512
-"""The most pieces of a conjunction in the test whether several others cover it together."""
+PIECE_BUDGET = 512  # most pieces of a conjunction in the test whether several others cover it together
 
-TREE_BUDGET = 4096
-"""The most pairs of parts that are compared for filters over the cap of the normal form."""
+TREE_BUDGET = 4096  # most pairs of parts compared for filters over the cap of the normal form
 
 __all__ = ["Region", "RegionPlan", "covers_region", "holds_region", "intersects_region", "plan_region"]
 

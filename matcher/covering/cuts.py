@@ -162,8 +162,8 @@ def intersection(a: Cuts, b: Cuts) -> Cuts:
 
 
 def common(sets: Sequence[Cuts]) -> Cuts:
-    """The intersection of one or more sets, in O(n log n) of their n cuts: in pairs, since one after the
-    other would copy the many gaps of each `!=` constant."""
+    """The intersection of one or more sets of n cuts, in O(n log n): in pairs, since one after the other
+    would copy the many gaps of each `!=` constant."""
     while len(sets) > 1:
         pairs = [intersection(sets[i], sets[i + 1]) for i in range(0, len(sets) - 1, 2)]
         sets = [*pairs, sets[-1]] if len(sets) % 2 else pairs
@@ -194,7 +194,6 @@ def difference(a: Cuts, b: Cuts, line: Line) -> Cuts:
 
 
 def within(inner: Cuts, outer: Cuts) -> bool:
-    """Is every value of inner in outer?"""
     j = 0
     for i in range(0, len(inner), 2):
         while j < len(outer) and outer[j + 1] <= inner[i]:

@@ -60,7 +60,7 @@ _End = tuple[Operand, bool]  # the operand, and whether the end lies after it ra
 
 
 def span_of(predicates: Sequence[Predicate], kind: Kind) -> Span | None:
-    """The one interval that predicates on one attribute leave, empty if low >= high; None if it may be
+    """The one interval that predicates on one attribute leave, empty if low >= high; None if possibly
     several."""
     lows: list[_End] = []
     highs: list[_End] = []
@@ -99,8 +99,8 @@ def _ending(operand: Operand, after: bool, kind: Kind) -> Callable[[Values], Cut
 
 
 def _float_span(low: _End | None, high: _End | None, general: Span) -> Span:
-    """The interval of floats with at most one operand at each end, as in bounds and boxes, in as few steps as
-    possible: it takes most of the time of a region."""
+    """The interval of floats with at most one operand per end, in few steps: it takes most of the time of a
+    region."""
     first, last = low or high, high or low
     assert first is not None
     assert last is not None

@@ -110,8 +110,8 @@ _Box = Mapping[str, Cuts]
 
 
 class RegionIndex:
-    """Regions of one event type under ids >= 0. Without kernels if not `compiled`: a search then compares all
-    vectors."""
+    """Regions of one event type under ids >= 0; if not `compiled`, a search compares all vectors, without
+    kernels."""
 
     def __init__(self, *, compiled: bool = True) -> None:
         self.compiled = compiled
@@ -141,7 +141,7 @@ class RegionIndex:
     # --- changes --------------------------------------------------------------------------------------------
 
     def put(self, identity: int, region: Region) -> None:
-        """Add a region, or replaces the region of an id. A few microseconds per box."""
+        """Add a region, or replace the region of an id. A few microseconds per box."""
         boxes = self._boxes(region)
         for box in boxes:
             if not self._encode(box):
@@ -212,8 +212,8 @@ class RegionIndex:
     # --- questions ------------------------------------------------------------------------------------------
 
     def may_cover(self, region: Region, exclude: int = _NOBODY) -> Iterable[int]:
-        """Ids other than `exclude` whose regions may cover this one; the order depends on the history alone.
-        """
+        """Ids other than `exclude` whose regions may cover this one; their order depends on the history
+        alone."""
         return self._ask(region, True, False, exclude)[0]
 
     def may_be_covered(self, region: Region, exclude: int = _NOBODY) -> Iterable[int]:
@@ -284,7 +284,6 @@ class RegionIndex:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks with vectors."""
         return self._tree.blocks
 
     def __contains__(self, identity: int) -> bool:

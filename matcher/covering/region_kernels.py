@@ -21,7 +21,6 @@ _NODES, _IDS, _ROWS = array(int64, 2), array(int64, 2), array(int64, 3)
 
 @inlined
 def span(nodes, rows, leaf):  # type: ignore[no-untyped-def]
-    """Recompute a leaf's zone."""
     columns = rows.shape[2]
     block, count = nodes[leaf, BELOW], nodes[leaf, COUNT]
     for column in range(columns):
@@ -54,7 +53,6 @@ def rise(nodes, columns, node):  # type: ignore[no-untyped-def]
 
 @inlined
 def place_of(nodes, ids, leaf, identity):  # type: ignore[no-untyped-def]
-    """The place of an id in its leaf's block."""
     block, place = nodes[leaf, BELOW], 0
     while ids[block, place] != identity:
         place += 1
@@ -126,7 +124,6 @@ def take(nodes, ids, rows, leaf, identity):  # type: ignore[no-untyped-def]
 
 @kernel(_NODES, _ROWS, int64)
 def refit(nodes, rows, leaf):  # type: ignore[no-untyped-def]
-    """Update zones after a leaf's vectors were replaced."""
     span(nodes, rows, leaf)
     rise(nodes, rows.shape[2], leaf)
 
@@ -136,8 +133,8 @@ def ask(nodes, ids, rows, root, exclude, vector, covering, covered, out):  # typ
     """The vectors nowhere greater than this one, if `covering`, and those nowhere less, if `covered`.
 
     `out[0]` and `out[1]` become the number of ids found, then the ids, without `exclude`; returns the sum of
-    both numbers. Goes down the tree without a stack: from a node without further answers to the next one
-    outside its subtree."""
+    both numbers. Walks without a stack: from a node without further answers to the next one outside its
+    subtree."""
     columns = rows.shape[2]
     above = below = 0
     node = root

@@ -42,7 +42,7 @@ class VectorTree:
     # --- changes --------------------------------------------------------------------------------------------
 
     def put(self, identity: int) -> None:
-        """Add an id with the vector in the buffer, or replaces its vector."""
+        """Add an id with the vector in the buffer, or replace its vector."""
         leaf = self._leaves.get(identity, NONE)
         if leaf != NONE:
             if self._put(identity, leaf) == leaf:
@@ -98,7 +98,6 @@ class VectorTree:
         return node
 
     def _split(self, leaf: int) -> None:
-        """Split a full leaf, to make room for the vector in the buffer."""
         zone = self._nodes[leaf, ZONE:]
         varied = zone[: self.width] < zone[self.width :]
         if not varied.any():
@@ -173,8 +172,8 @@ class VectorTree:
     # --- searches ------------------------------------------------------------------------------------------
 
     def ask(self, covering: bool, covered: bool, exclude: int = NONE) -> tuple[Iterable[int], Iterable[int]]:
-        """The ids of the vectors nowhere greater than the one in the buffer, if `covering`, and of those
-        nowhere less, if `covered`; without the id `exclude`."""
+        """The ids other than `exclude` of vectors nowhere greater than the buffer, if `covering`; nowhere
+        less, if `covered`."""
         out = self._out
         if not kernels.ask(
             self._nodes, self._ids, self._rows, self._root, exclude, self.vector, covering, covered, out
