@@ -16,7 +16,7 @@ class Wildcard(Enum):
 
 
 def like(attribute: str, pattern: Sequence[str | Wildcard], *, negated: bool = False) -> str:
-    """The filter that a pattern, pieces of text and wildcards, matches the whole of an attribute."""
+    """The filter that the whole of an attribute matches a pattern of texts and wildcards."""
     before = "not " if negated else ""
     match list(pattern):
         case []:
