@@ -85,7 +85,6 @@ class Matcher:
 
     @property
     def event_types(self) -> list[EventType]:
-        """The event types that have an engine."""
         return [engine.event_type for engine in self._engines.values()]
 
     @exclusive
@@ -236,8 +235,8 @@ class Matcher:
 
     @exclusive
     def remove_many(self, ids: npt.ArrayLike) -> None:
-        """Remove subscriptions of any event types; for an unknown or repeated id `SubscriptionError`, and
-        none is removed."""
+        """Remove subscriptions of any event types; `SubscriptionError` for an unknown or repeated id, before
+        any."""
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
         for engine, positions in self._by_engine(subscription_ids):
@@ -257,8 +256,8 @@ class Matcher:
 
     @exclusive
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
-        """Update subscriptions of any event types that all have the variables named; raises as
-        `Engine.update_many`, before any has changed."""
+        """Update subscriptions that all have these variables; raises as `Engine.update_many`, before any has
+        changed."""
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
         plain = taken_all(columns_of(values))
@@ -293,8 +292,8 @@ class Matcher:
 
     @exclusive
     def match(self, batch: EventBatch) -> Matches:
-        """The subscriptions to the batch's event type that match its events, as `Engine.match`: valid until
-        the next change of a subscription to that type."""
+        """The matching subscriptions, as `Engine.match`: valid until the next change of a subscription to the
+        batch's type."""
         check_batch(batch)
         return self._engine_of(batch.event_type).match(batch)
 
@@ -311,7 +310,7 @@ class Matcher:
 
     @exclusive
     def operator_faults(self) -> dict[str, Fault]:
-        """The last fault of each named operator that had one, by name; the first is logged as a warning of
+        """The last fault of each named operator, by name; the first is logged as a warning of
         `covey.matcher`."""
         return dict(self._faults.last)
 
@@ -368,8 +367,8 @@ class Matcher:
 
     @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write event types and subscriptions to a file, atomically: a crash leaves the old content or all of
-        the new. The format is Arrow's (`snapshot.py`)."""
+        """Write event types and subscriptions to a file (`snapshot.py`), which has the old content or all of
+        the new."""
         write_snapshot(path, self.event_types, self._table)
 
     @classmethod

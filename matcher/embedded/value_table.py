@@ -43,8 +43,6 @@ class Subscription:
 
 @dataclass(slots=True)
 class _FilterUse:
-    """A filter, the number of its layout, and how many subscriptions have it."""
-
     filter: Filter
     layout: int
     subscriptions: int = 0
@@ -185,7 +183,6 @@ class SubscriptionTable:
         return self._map.find_one(self._id_halves, subscription_id)
 
     def entries(self, size: int) -> Iterator[Numbers]:
-        """All entries, up to `size` at a time."""
         for start in range(0, self._entries.top, size):
             numbers = self._filter_numbers[start : min(start + size, self._entries.top)]
             yield start + np.flatnonzero(numbers != _FREE)
@@ -223,7 +220,6 @@ class SubscriptionTable:
         return self._words[places], self._types[places], offsets
 
     def fields(self, entries: Numbers) -> tuple[IdArray, Numbers, npt.NDArray[np.uint16]]:
-        """The ids, filter numbers and interfaces of entries."""
         return (
             self._ids[entries],
             self._filter_numbers[entries].astype(np.int64),
