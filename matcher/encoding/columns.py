@@ -1,12 +1,9 @@
-"""Columns of a key vector: attributes of an event type, ranks of their strings (`schema_columns.py`), and
-derived columns.
+"""Columns of a key vector: attributes, ranks of their strings (`schema_columns.py`), and derived columns.
 
 A test that is no interval has a derived column, MISSING where the attribute is missing. A text (`contains`,
-`not suffix`) has the key 1 where it holds, else 0; all texts are searched together (`texts.py`). Endings, for
-`suffix`, have the string id of a fixed number of last bytes. Sets have the number of the set that contains
-the attribute's value (`members.py`). Columns are reference-counted: a derived one without users frees its
-place, and an attribute or its ranks are encoded only while subscriptions test them, so that a broker that
-passes events on by their price alone never looks at the rest."""
+`not suffix`) has the key 1 where it holds, else 0 (`texts.py`); endings, for `suffix`, the string id of a
+fixed number of last bytes; sets the number of the set that contains the value (`members.py`). Columns are
+reference-counted, and an attribute or its ranks are encoded only while subscriptions test them."""
 
 from __future__ import annotations
 
@@ -98,7 +95,6 @@ class Columns:
 
     @property
     def derived(self) -> int:
-        """The number of derived columns in use."""
         return sum(derived is not None and derived is not RESERVED for derived in self._derived)
 
     def collect_soon(self) -> None:
@@ -108,8 +104,8 @@ class Columns:
             ranks.collect_at = 0
 
     def test(self, columns: Iterable[int], users: int = 1) -> None:
-        """Add users of attributes and ranks, which are encoded while they have any; a derived column does not
-        count as a user of its attribute."""
+        """Add users of attributes and ranks, which are encoded while they have any; derived columns do not
+        count as users."""
         for number in columns:
             self._tested[number] = self._tested.get(number, 0) + users
             if self.schema.is_of_ranks(number):
@@ -182,8 +178,8 @@ class Columns:
         return self._first_derived + place
 
     def acquire_set(self, attribute: int, constants: Constants, *, alone: bool, users: int = 1) -> int:
-        """The column of a set of values of an attribute, shared with no other set if `alone`; adds users to
-        the set and the column."""
+        """The column of a set of an attribute's values, unshared if `alone`; adds users to the set and the
+        column."""
         key = attribute, constants, alone
         use = self._sets.get(key)
         if use is None:
@@ -251,7 +247,6 @@ class Columns:
         return self.schema.attributes.get(number)
 
     def source(self, number: int) -> int:
-        """The attribute that a column is computed from."""
         attribute = self.attribute(number)
         if attribute is None:
             derived = self._derived[number - self._first_derived]
@@ -264,7 +259,6 @@ class Columns:
         return derived is not None and derived[1] is not Operator.IN and isinstance(derived[2], str)
 
     def describe(self, number: int) -> str:
-        """The name of a column, for people."""
         tested = self.attribute(number)
         if tested is not None:
             return self.event_type.names[tested]
@@ -295,8 +289,8 @@ class Columns:
     # --- strings in bounds ------------------------------------------------------------------------
 
     def text_keys(self, column: int, past: bool, texts: str | pa.StringArray) -> int | Keys:
-        """The keys of strings that bound tests of a column: ids, or the ranks, entered before, of the strings
-        or, if `past`, of their prefix ends; NOTHING if there is no such end."""
+        """Keys of strings that bound tests of a column: ids, or the ranks, entered before, of the strings or,
+        if `past`, of their prefix ends; NOTHING if there is no such end."""
         if not self.schema.is_of_ranks(column):
             strings = self.strings
             return strings.id_of(texts) if isinstance(texts, str) else strings.ids_of(texts)

@@ -71,7 +71,6 @@ def encode_floats(bits, valid, first, column, keys):  # type: ignore[no-untyped-
 
 @kernel(frozen(uint8), frozen(uint8), int64, int64, array(int64, 2))
 def encode_bools(packed, valid, first, column, keys):  # type: ignore[no-untyped-def]
-    """Keys of bools, which Arrow packs eight to a byte."""
     for e in range(keys.shape[0]):
         position = first + e
         if is_null(valid, position):
@@ -189,7 +188,6 @@ CONTAINS, SUFFIX = 0, 1
 
 @inlined
 def edge_of(edges, node, byte):  # type: ignore[no-untyped-def]
-    """The place of an edge, or the free one where it belongs."""
     mask = edges.shape[0] - 1
     edge = np.int64(node) << 8 | np.int64(byte)
     place = mix(np.int64(0), edge) & mask
@@ -200,8 +198,8 @@ def edge_of(edges, node, byte):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(uint8), int64, array(int64, 2), array(int64, 2))
 def enter_text(text, top, edges, nodes):  # type: ignore[no-untyped-def]
-    """Enter a text in a trie of `top` nodes with room for it; returns its node and the new number of nodes,
-    as node << 32 | nodes."""
+    """Enter a text in a trie of `top` nodes with room for it; returns its node << 32 | the new number of
+    nodes."""
     node = np.int64(0)
     for i in range(text.size):
         place = edge_of(edges, node, text[i])
@@ -248,7 +246,6 @@ SLOTS_USED, ENTRY_TOP, ENTRY_FREE = 0, 1, 2
 
 @inlined
 def slot_of(slots, key):  # type: ignore[no-untyped-def]
-    """The slot of a key, or the empty one where it belongs."""
     mask = slots.shape[0] - 1
     slot = mix(np.int64(0), key) & mask
     while slots[slot, SLOT_FIRST] != EMPTY and slots[slot, SLOT_KEY] != key:

@@ -37,7 +37,6 @@ def largest_key(kind: Kind) -> int:
 
 
 def float_of_key(key: int) -> float:
-    """The float64 with this key."""
     return float(np.int64(key if key >= 0 else INT64_MIN - key).view(np.float64))
 
 
@@ -79,8 +78,7 @@ def float_keys(values: npt.NDArray[np.float64]) -> Keys:
 
 
 def bound_keys(kind: Kind, values: npt.NDArray[np.generic], strict: bool, *, lower: bool) -> Keys:
-    """`lower_key` or `upper_key` of an array: int64, float64 or object for numbers, int64 for times, string
-    ids and bools."""
+    """`lower_key` or `upper_key` of an array: int64, float64 or object for numbers, else int64."""
     if values.dtype == np.object_ or _is_inexact(kind, values):
         one = lower_key if lower else upper_key
         return np.array([one(kind, value, strict) for value in values.tolist()], dtype=np.int64)

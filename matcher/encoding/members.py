@@ -78,7 +78,6 @@ class MemberTable:
             yield from sets.values()
 
     def encode(self, attribute: int, keys: Keys) -> None:
-        """Write the columns of the sets, from the keys of the attribute."""
         shared = [column for column in self.sets if column not in self._alone]
         columns = np.array([*shared, *self._alone], dtype=np.int64)
         k.encode_members(self._slots, self._entries, attribute, columns, len(shared), keys)

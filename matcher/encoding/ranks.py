@@ -109,8 +109,6 @@ class _Run:
 
 
 class Ranks:
-    """The constants of one attribute that bound ranges."""
-
     def __init__(self, span: int | None = None) -> None:
         self._span = SPAN if span is None else span
         self._most, self._recent = _Run(self._span), _Run(self._span)
@@ -121,8 +119,8 @@ class Ranks:
         return len(self._most) + len(self._recent)
 
     def enter(self, texts: pa.StringArray) -> Relabelling | None:
-        """Enter constants, none of them null; known ones have no effect. One costs on average the root of the
-        number of constants, many are linear in all."""
+        """Enter constants without nulls; known ones have no effect. One costs about the root of their number,
+        on average; many are linear in all."""
         if len(texts) > 1:
             texts = texts.unique().sort()
         if len(self._recent) + len(texts) > max(_FEWEST, 4 * isqrt(len(self._most))):
@@ -173,7 +171,6 @@ class Ranks:
         return labels if steps.min() >= 2 else None
 
     def labels(self, texts: pa.StringArray) -> Keys:
-        """The labels of constants in the ranks."""
         keys = np.empty((len(texts), 1), dtype=np.int64)
         self.encode(texts, 0, keys)
         return keys[:, 0]
@@ -189,8 +186,8 @@ class Ranks:
         )
 
     def labels_of_bounds(self, lows: Keys, highs: Keys) -> Keys:
-        """The labels in bounds, open ends excepted; a low end is a label or one above, a high end a label or
-        one below."""
+        """The labels in bounds, but open ends; a low end is a label or one above, a high end a label or one
+        below."""
         known = self._join().labels
         lows, highs = lows[(lows > FIRST) & (lows < LAST)], highs[(highs > FIRST) & (highs < LAST)]
         places = np.searchsorted(known, lows, side="right") - 1, np.searchsorted(known, highs)
@@ -204,7 +201,6 @@ class Ranks:
         self.collect_at = max(FEWEST_COLLECTED, 2 * len(self) + 1)
 
     def encode(self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64]) -> None:
-        """Write the ranks of a batch's column into column `number` of the key matrix."""
         self._most.encode(column, number, keys)
         if len(self._recent):
             recent = np.empty((len(column), 1), dtype=np.int64)

@@ -83,8 +83,8 @@ class StringIds:
     def encode(
         self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64], last: int = WHOLE
     ) -> None:
-        """Write the keys of a batch's string column, or of the `last` bytes of its strings, into column
-        `number` of the key matrix."""
+        """Write the keys of a string column, or of the `last` bytes of its strings, into column `number` of
+        the matrix."""
         valid, offsets, data = string_buffers(column)
         encode_strings(
             offsets, data, valid, column.offset, last, number, self._table, self._spans, self._heap, keys

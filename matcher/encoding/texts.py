@@ -35,7 +35,6 @@ class Texts:
         self._top, self._bytes, self._dropped = 1, 0, 0
 
     def enter(self, operator: Operator, text: str, column: int) -> None:
-        """Enter a text, which has a column of its own."""
         self._columns[operator, text] = column
         if 2 * (self._bytes + len(text.encode())) > len(self._edges):
             self._rebuild()
@@ -62,7 +61,6 @@ class Texts:
             self._put(operator, text, column)
 
     def encode(self, column: pa.StringArray, keys: npt.NDArray[np.int64]) -> None:
-        """Write the columns of the texts for a batch's strings."""
         valid, offsets, data = string_buffers(column)
         columns: Keys = np.array(list(self._columns.values()), dtype=np.int64)
         k.encode_texts(offsets, data, valid, column.offset, self._edges, self._nodes, columns, keys)
