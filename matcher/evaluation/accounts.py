@@ -23,8 +23,7 @@ _PRIOR = 8.0  # weight, in events, of an operator's estimate in the estimates of
 
 @dataclass(slots=True)
 class Account:
-    """The calls and answers of one operator; times in nanoseconds. An evaluation is a pair of a call and an
-    event."""
+    """The calls and answers of one operator; times in ns. An evaluation is a pair of a call and an event."""
 
     calls: int = 0  # of its function
     events: int = 0  # evaluations

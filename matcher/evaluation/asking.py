@@ -35,8 +35,8 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of an operator: `operator reason` is a sentence, `call` the text of the call, `events` the
-    number of events without an answer."""
+    """`operator reason` is a sentence; `call` is the call's text, `events` the number of events without an
+    answer."""
 
     operator: str
     reason: str
@@ -105,7 +105,6 @@ class Asking:
         return truths
 
     def close(self) -> None:
-        """Add the answers to the results of the batch."""
         for key, rows in self._new.items():
             ascending = np.sort(np.concatenate(rows))
             truths = self._answers[key][ascending - self._first] == TRUE
@@ -278,7 +277,6 @@ def _agreeing(free: tuple[int, ...], fields: list[pa.Array]) -> Mask | None:
 
 
 def _fits(solutions: pa.ListArray | None, call: BoundCall) -> bool:
-    """Whether solutions that came with a batch have the types of this operator."""
     entry = call.entry
     if solutions is None:
         return False

@@ -73,8 +73,7 @@ class BoundCall:
 
 
 def keys_of(calls: Iterable[Call]) -> tuple[int, ...] | None:
-    """The keys of calls without variables and state; None if an operator, and so its version, is unknown
-    here."""
+    """The keys of calls without variables and state; None if an operator, and so its version, is unknown."""
     keys: list[int] = []
     for call in calls:
         if find(call.operator) is None:
@@ -86,8 +85,8 @@ def keys_of(calls: Iterable[Call]) -> tuple[int, ...] | None:
 
 
 def names_of(calls: Iterable[Call]) -> dict[str, list[str]]:
-    """For each bound call with free variables and no other variables: by its text, its texts with their
-    names."""
+    """By the text of a bound call with free variables: its texts with their names; of calls without other
+    variables."""
     names: dict[str, list[str]] = {}
     for call in calls:
         if any(isinstance(argument, Free) for argument in call.arguments):
@@ -97,6 +96,5 @@ def names_of(calls: Iterable[Call]) -> dict[str, list[str]]:
 
 
 def is_stateful(call: Call) -> bool:
-    """Whether the results of a call depend on earlier events."""
     entry = find(call.operator)
     return entry is not None and entry.stateful

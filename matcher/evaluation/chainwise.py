@@ -51,8 +51,7 @@ from covey.matcher.evaluation.problem import (
 )
 
 UNKNOWN = np.int8(3)
-"""A predicate not evaluated for an event. Greater than every truth, so that the least truth of a chain is
-FALSE as soon as one is."""
+"""Not evaluated. Greater than every truth, so that the least truth of a chain is FALSE as soon as one is."""
 _CELLS = 1 << 26  # bytes of a truth table; a batch with more is evaluated in ranges of events
 
 
@@ -174,7 +173,6 @@ def _used(chains: Chains, present: Int64s) -> Int64s:
 
 
 def places_of(chains: Chains, of: Int64s) -> Int64s:
-    """The places in `chains.predicates` of the predicates of several chains, chain by chain."""
     lengths = chains.offsets[of + 1] - chains.offsets[of]
     ends = np.cumsum(lengths)
     shifts: Int64s = np.repeat(chains.offsets[of] - ends + lengths, lengths)
@@ -235,8 +233,6 @@ class Sequential(Chainwise):
 
 
 class _LaterChains:
-    """Finds whether an undecided chain after a given one has a predicate."""
-
     def __init__(self, table: ChainTable, problem: Problem, order: Int64s) -> None:
         chains = problem.chains
         self._table = table
@@ -370,9 +366,8 @@ def _savings(chains: Chains, padded: Int64s, first: Int64s, second: Int64s) -> F
 
 
 def _paths(before: Int64s, after: Int64s, net: Floats) -> Int64s:
-    """All chains along the paths that these edges form, the path with the greatest mean of `net` first.
-
-    `net` is what each chain saves before others, less what others save before it."""
+    """All chains along the paths of these edges, greatest mean of `net` first: a chain's savings before
+    others, less those of others before it."""
     chains = len(net)
     successor, predecessor = [-1] * chains, [-1] * chains
     head, tail = list(range(chains)), list(range(chains))  # of a path, valid at its tail and at its head

@@ -98,8 +98,8 @@ class Evaluator:
     def explain(
         self, batch: EventBatch, residues: Residues, number: int, filter: Filter, *, readers: bool = True
     ) -> list[str]:
-        """The truth of every call of a residue for a batch of one event, in words; `filter` is the residue's
-        filter, with its values."""
+        """The truth of every call of a residue for a batch of one event, in words; `filter` has its values.
+        """
         names = names_of(filter.calls)
         asking = Asking(batch, range(1), self._accounts, self._run, self.on_fault, readers=readers)
         shown, row = [], np.zeros(1, np.int64)
@@ -116,7 +116,6 @@ class Evaluator:
         return list(dict.fromkeys(shown))
 
     def solve(self, problem: Problem, ask: Ask) -> Truths:
-        """The truth of the chains of a problem, by the strategy."""
         return self._strategy.decide(problem, ask)
 
     def estimates(self, calls: list[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -150,7 +149,7 @@ def _ignore(fault: Fault) -> None:
 
 
 def _windows(events: int, rows: Int64s, numbers: Int64s) -> list[range]:
-    """The windows of a batch, its events that are decided at a time, so that memory is bounded."""
+    """The events of a batch in windows, which are decided one at a time, to bound memory."""
     length = _WINDOW
     if min(events, _WINDOW) * len(rows) > _WINDOW_CELLS:
         length = max(1, min(_WINDOW, _WINDOW_CELLS // int(np.count_nonzero(np.bincount(numbers)))))
@@ -232,7 +231,6 @@ class _Decision:
     # --- chains -----------------------------------------------------------------------------------
 
     def _open(self, problem: _ChainPairs, lines: PlanLines, alternative: Alternative, at: Int64s) -> None:
-        """Add the chains of one alternative, for the pairs whose predicates are true."""
         pairs = self._pairs(lines)
         for test in alternative.tests:
             at = at[pairs.test(test, at)]
@@ -280,8 +278,8 @@ class _Decision:
         return list(zip(problem.lines, problem.alternatives, problem.at, parts, strict=True))
 
     def _in_waves(self, problem: Problem, ask: Ask) -> Truths:
-        """The truth of the chains of a problem: for each event and group first the chain with the best
-        probability for its cost, then two, four, and so on, until one is true."""
+        """The truth of chains: by event and group first the one with the best probability for its cost, then
+        two, four, and so on, until one is true."""
         assert problem.groups is not None
         key = problem.rows * (int(problem.groups.max()) + 1) + problem.groups[problem.chain_of]
         waves = _waves(key, _promise(problem.chains)[problem.chain_of])
@@ -386,7 +384,7 @@ def _promise(chains: Chains) -> npt.NDArray[np.float64]:
 
 def _waves(key: Int64s, promise: npt.NDArray[np.float64]) -> Int64s:
     """The wave of each pair among the pairs of its key: 0 for the most promising, 1 for the next two, 2 for
-    the next four, and so on."""
+    four ..."""
     order = np.lexsort((-promise, key))
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     ranks = np.arange(len(key)) - np.repeat(starts, np.diff(starts, append=len(key)))

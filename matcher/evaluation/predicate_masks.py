@@ -83,8 +83,8 @@ class PredicateMasks:
         return keys
 
     def _text(self, attribute: str, column: pa.Array) -> tuple[npt.NDArray[np.int64], list[Any]]:
-        """The number of each event's value among the distinct ones, and these; null has the number after the
-        last."""
+        """The number of each value among the distinct ones, null the number after the last; and the distinct
+        ones."""
         known = self._texts.get(attribute)
         if known is None:
             encoded = column.dictionary_encode()

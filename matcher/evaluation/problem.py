@@ -48,8 +48,7 @@ class Problem:
 
 
 Ask = Callable[[int, Int64s], Truths]
-"""`ask(predicate, rows)` evaluates one predicate for events, in one call of its operator; repeated rows of a
-predicate cost nothing."""
+"""`ask(predicate, rows)` evaluates one predicate for events, in one call; repeated rows cost nothing."""
 
 
 class Strategy(Protocol):

@@ -73,8 +73,6 @@ Node = Leaf | AllOf | AnyOf
 
 @dataclass(frozen=True)
 class Alternative:
-    """A conjunction of leaves."""
-
     leaves: tuple[Leaf, ...]
 
     @cached_property
@@ -124,16 +122,16 @@ class Plan:
 
     @cached_property
     def takes_turns(self) -> bool:
-        """Whether a call with state is in several places: it sees events in order only if they are decided
-        one by one."""
+        """Whether a call with state is in several places: it then needs events one by one, to see them in
+        order."""
         slots = _late_slots(leaves_of(self.node))
         return len(set(slots)) < len(slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How a filter's residue fills its plan's slots: `calls[i]` has the operands `of_calls[i]`, by number;
-    `kept` are the operands of the plan."""
+    """How a filter's residue fills its plan's slots: `calls[i]` has the operands `of_calls[i]`; `kept` are
+    the plan's."""
 
     node: Node
     calls: tuple[Call, ...]
@@ -163,7 +161,6 @@ def plan_of(template: Template) -> Plan:
 
 
 def leaves_of(node: Node) -> list[Leaf]:
-    """The leaves of a tree, from left to right."""
     leaves: list[Leaf] = []
     pending = [node]
     while pending:
@@ -176,7 +173,6 @@ def leaves_of(node: Node) -> list[Leaf]:
 
 
 def _late_slots(leaves: Sequence[Leaf]) -> list[int]:
-    """The slots of calls with state, once for each leaf."""
     return [leaf.slot for leaf in leaves if isinstance(leaf, CallLeaf) and leaf.is_stateful]
 
 
@@ -251,8 +247,7 @@ def _joint_names(residue: Expression) -> set[str]:
 
 
 def _urgency(node: Node) -> int:
-    """The order in a conjunction: free tests, calls, disjunctions, constraints on bindings, calls with state.
-    """
+    """Order in a conjunction: free tests, calls, disjunctions, constraints on bindings, calls with state."""
     if isinstance(node, PredicateLeaf):
         return 0
     if isinstance(node, CallLeaf):

@@ -88,8 +88,7 @@ class Residues:
         return int(self.add_many(filter, values, 1)[0])
 
     def add_many(self, filter: Filter, values: Values, count: int) -> Numbers:
-        """Add the residues of subscriptions of one filter. Each variable has a checked value for all, or a
-        sequence."""
+        """Add residues of one filter; each variable has a checked value for all, or a sequence of values."""
         numbers = self._allocate(count)
         self._fill(numbers, filter, values)
         return numbers
@@ -116,7 +115,6 @@ class Residues:
         return [(self.call(literal), bool(literal & 1)) for literal in literals]
 
     def are_late(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
-        """Which of these residues have calls with state."""
         plans, of_each = np.unique(self.plan_of[numbers], return_inverse=True)
         return np.array([self.lines(plan).plan.is_late for plan in plans.tolist()], np.bool_)[of_each]
 
@@ -246,7 +244,6 @@ _CACHED = 4096
 
 
 def _operand_column(template: Template, number: int, values: Values, count: int) -> Any:
-    """One operand: a value for all residues, or a list with one for each."""
     operand, kind = template.operands[number], template.kinds[number]
     if not isinstance(operand, Variable):
         return operand.value
@@ -259,7 +256,6 @@ def _operand_column(template: Template, number: int, values: Values, count: int)
 
 
 def _owners(name: str, filter: Filter, values: Values, count: int) -> list[str]:
-    """The owners of state: a name, and the text of the filter with the values of each residue."""
     owners = []
     for i in range(count):
         mine = {name: value[i] if isinstance(value, list) else value for name, value in values.items()}

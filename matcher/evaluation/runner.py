@@ -13,9 +13,9 @@ from covey.matcher.events.results import Answers
 from covey.matcher.operators.named_operator import NamedOperator
 
 Compute = Callable[[int, int], Answers]
-"""`compute(first, last)` calls the function of an operator on the events `first` to `last - 1` of a call and
-checks the result. It raises as the function does, and `OperatorError` for a wrong result. It may run in
-another thread, and end too late to count, so it changes nothing else."""
+"""`compute(first, last)` calls the function on the events `first` to `last - 1` of a call and checks the
+result. It raises as the function does, and `OperatorError` for a wrong result. It may run in another thread,
+and end too late to count, so it changes nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,6 @@ class Greedy:
 
 
 class _Rounds:
-    """The open chains of some events, and their questions."""
-
     def __init__(self, problem: Problem, part: slice) -> None:
         chains = problem.chains
         self._rows, self._chain_of = problem.rows[part], problem.chain_of[part]

@@ -88,8 +88,8 @@ def _truths(node: Node, pairs: Pairs, at: Int64s) -> Truths:
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """Solutions: the pair of each line and a column per free variable. `pending` are the constraints with an
-    unbound variable."""
+    """The pair of each solution, and a column per free variable. `pending` constraints have an unbound
+    variable."""
 
     at: Int64s
     columns: Columns
@@ -98,8 +98,8 @@ class _Relation:
 
 @dataclass(frozen=True, slots=True)
 class _Solutions:
-    """Relations with different variables, and the pairs that `maybe` have further solutions, since an
-    operator has not answered."""
+    """Relations with different variables, and the pairs with undecided calls, which may have further
+    solutions."""
 
     relations: list[_Relation]
     maybe: Int64s
