@@ -117,8 +117,7 @@ RANGES = {
 
 
 def check_ranges(event_type: EventType, records: pa.RecordBatch) -> None:
-    """`EventError` for integers and timestamps that int64 holds and attributes do not, and for lists with
-    nulls."""
+    """`EventError` for integers and timestamps outside their attributes' ranges, and for lists with nulls."""
     if event_type.has_lists:
         _check_lists(event_type, records)
     for name, kind in event_type.attributes.items():
@@ -175,7 +174,6 @@ def read_record_batch(message: pa.ipc.Message, schema: pa.Schema, subject: str) 
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether the header of a message, a flatbuffer that pyarrow has verified, names a compression."""
     (root,) = struct.unpack_from("<I", metadata)
     header = _field(metadata, root, _HEADER)
     (offset,) = struct.unpack_from("<I", metadata, header)

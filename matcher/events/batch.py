@@ -324,8 +324,8 @@ class EventBatch:
         return view
 
     def consecutive(self) -> EventBatch:
-        """The same events, numbered from the first on without gaps; if there were gaps, trace contexts are
-        lost."""
+        """The same events, numbered without gaps from the first on; trace contexts are lost if there were
+        gaps."""
         if self.sequence_offsets is None:
             return self
         return self._with(self.events, self.first_sequence, None, self.results).with_contexts(())
@@ -358,7 +358,6 @@ class EventBatch:
 
     @property
     def record_batch(self) -> pa.RecordBatch:
-        """The events as Arrow columns."""
         if self._records is None and self.columns is not None:
             self._records = self.columns.records()
         elif self._records is None:
@@ -405,7 +404,7 @@ class EventBatch:
         return iter(self.to_pylist())
 
     def serialized(self) -> bytes:
-        """The Arrow IPC record batch message (without schema); cached, or the bytes in which the batch
+        """The Arrow IPC record batch message (without schema), cached; or the bytes in which the batch
         arrived."""
         if self._serialized is None:
             self._serialized = self.record_batch.serialize().to_pybytes()
@@ -421,8 +420,8 @@ class EventBatch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the events and their results on the wire: packed, or else serialised, which this does not
-        do."""
+        """Bytes of the events and their results on the wire: packed, or else serialised, without serialising.
+        """
         columns, results = self.columns, self.results
         size = 0 if results is None else results.nbytes
         if columns is not None:
@@ -472,7 +471,6 @@ def _lengths(lengths: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _concatenated(batches: Sequence[EventBatch]) -> pa.RecordBatch | PackedColumns:
-    """The events of several batches: packed if all are and few, else in Arrow columns."""
     if sum(map(len, batches)) <= MOST_PACKED and all(b.columns is not None for b in batches):
         packed = [b.columns for b in batches if b.columns is not None]
         columns = joined(packed)

@@ -112,8 +112,7 @@ class EventType:
         self.cache: dict[object, Any] = {}  # computed once from this type, under keys of the users' own
 
     def includes(self, other: EventType) -> bool:
-        """Whether this schema has every attribute of another schema of the type, in any order, and its key.
-        """
+        """Whether this schema has every attribute of another one of the type, in any order, and its key."""
         if self is other:
             return True
         if other.key not in (None, self.key):

@@ -35,8 +35,6 @@ _EXACT = 2**53
 
 
 class _Layout:
-    """The bytes of a number of events of one schema."""
-
     __slots__ = (
         "absent_bytes",
         "empty",
@@ -94,8 +92,8 @@ class PackedColumns:
 
     @classmethod
     def of_rows(cls, event_type: EventType, rows: Sequence[Mapping[str, object]]) -> PackedColumns | None:
-        """Events from mappings whose keys are attributes; None if a value needs the rules of
-        `python_rows.py`."""
+        """Events from mappings with attributes as keys; None if a value needs the rules of `python_rows.py`.
+        """
         columns: list[Values] = []
         for name, kind in event_type.attributes.items():
             values = [row.get(name) for row in rows]
@@ -200,8 +198,7 @@ class PackedColumns:
         return PackedColumns(self.event_type, columns, len(positions))
 
     def with_schema(self, event_type: EventType) -> PackedColumns:
-        """These events under another schema of their type; new attributes and those of another kind are
-        absent."""
+        """These events under another schema of their type; new attributes and other kinds are absent."""
         own = dict(zip(self.event_type.names, self.columns, strict=True))
         kinds = self.event_type.attributes
         columns = [
@@ -251,7 +248,6 @@ class PackedColumns:
 
 
 def joined(parts: Sequence[PackedColumns]) -> list[Values]:
-    """The columns of several parts of one schema, in order."""
     return [list(chain.from_iterable(columns)) for columns in zip(*(p.columns for p in parts), strict=True)]
 
 

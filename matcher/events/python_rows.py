@@ -58,7 +58,6 @@ def events_of_rows(
 
 
 def rows_of(event_type: EventType, records: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The events of a record batch as dicts with every attribute."""
     columns = [
         [None if v is None else moment_of(v) for v in column.cast(pa.int64()).to_pylist()]
         if kind is Kind.TIMESTAMP

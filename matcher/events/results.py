@@ -84,8 +84,6 @@ class Answers:
 
 
 class Results:
-    """The answers of several calls about one batch, by key."""
-
     __slots__ = ("_answers", "_positions", "_whole")
 
     def __init__(self, answers: dict[int, Answers] | None = None) -> None:
@@ -119,8 +117,7 @@ class Results:
         return known
 
     def add(self, key: int, answers: Answers) -> bool:
-        """Add the answers of rows without answers of the call; false, and no change, if they do not agree
-        with its others."""
+        """Add answers for rows that have none; false, and no change, if their solutions have another type."""
         known = self.get(key)
         if known is not None and not known.agrees(answers):
             return False

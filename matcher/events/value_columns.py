@@ -82,7 +82,6 @@ def _arrow(value: Any) -> ArrowColumn | None:
 
 
 def _is_series(value: object) -> bool:
-    """Whether a value is a column of pandas, without loading pandas."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not hasattr(pandas, "api"):  # another thread is importing it
         return False
@@ -107,12 +106,10 @@ def is_column(value: object) -> TypeGuard[Any]:
 
 
 def element_of(values: Mapping[str, Any], position: int) -> dict[str, Any]:
-    """The values of one of many subscriptions."""
     return {name: value[position] if is_column(value) else value for name, value in values.items()}
 
 
 def elements_of(values: Mapping[str, Any], positions: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """The values of some of many subscriptions."""
     return {name: elements(value, positions) for name, value in values.items()}
 
 
