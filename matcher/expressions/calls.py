@@ -42,8 +42,7 @@ def operands_of(leaf: Call | Constraint) -> list[Operand]:
 
 
 def operand_kinds(leaf: Call | Constraint, kinds: Kinds) -> list[Kind | None]:
-    """The kinds of `operands_of`. The operand of a constraint is float64 for numbers, else of its free
-    variable's kind."""
+    """The kinds of `operands_of`; a constraint's is float64 for numbers, else its free variable's."""
     if isinstance(leaf, Call):
         pairs = zip(leaf.arguments, argument_kinds(leaf), strict=True)
         return [kind for argument, kind in pairs if isinstance(argument, Constant | Variable)]

@@ -1,13 +1,10 @@
-"""The check that an expression fits its event type: attributes, operators and operands of predicates,
-arguments of calls, and free variables of constraints.
+"""The check that an expression fits its event type.
 
 Filters from text and from Python pass it, and so fail with the same messages. Checked expressions are in
-normal form: constants as from `values.normal`, scales and offsets as from `values.shortest`. A call of an
-operator that is unknown here is an error, unless it is accepted as it is, as brokers do.
-
-A filter with free variables is true for an event if some choice of its calls' solutions satisfies it. So a
-call must bind each free variable of a constraint in every conjunction of the disjunctive normal form, which
-is not computed for this. (Range restriction; Liu et al., section 2.1.)"""
+normal form: constants as from `values.normal`, scales and offsets as from `values.shortest`. A filter with
+free variables is true for an event if some choice of its calls' solutions satisfies it, so a call must bind
+each free variable of a constraint in every conjunction of the disjunctive normal form. (Range restriction;
+Liu et al., section 2.1.)"""
 
 from __future__ import annotations
 
@@ -329,16 +326,14 @@ _COMPARISONS = frozenset(COMPARISONS.values())
 
 
 class LeafError(FilterError):
-    """A `FilterError` about one leaf."""
-
     def __init__(self, message: str, leaf: Call | Constraint) -> None:
         super().__init__(message)
         self.leaf = leaf
 
 
 def check_free_variables(event_type: EventType, expression: Expression, variables: Variables) -> Expression:
-    """The expression with its constraints in normal form, their variables recorded; `LeafError` if one does
-    not fit."""
+    """The expression with constraints in normal form, their variables recorded; `LeafError` if one does not
+    fit."""
     check = _FreeVariables(event_type, variables)
     check.read(expression)
     if not check.has_constraints:

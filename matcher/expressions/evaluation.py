@@ -176,8 +176,8 @@ class _Search:
         return passes(constraint.operator, total, [operand])
 
     def solutions(self, call: Call) -> list[dict[str, Scalar]]:
-        """The bindings of a call for this event. Without free variables: one empty binding if it is true,
-        else none."""
+        """The bindings of a call for this event; without free variables one empty binding if it is true, else
+        none."""
         if any(self.event.get(attribute) is None for attribute in call.attributes):
             return []
         operator = operator_of(call.operator)

@@ -164,8 +164,7 @@ def leaves(expression: Expression) -> Iterator[Leaf]:
 def mapped(
     expression: Expression, change: Callable[[Leaf], Expression], simplify: bool = False
 ) -> Expression:
-    """The expression with every leaf changed, from left to right; in normal form if leaves stay leaves, or
-    with `simplify`."""
+    """The expression with every leaf changed; in normal form if leaves stay leaves, or with `simplify`."""
     if not isinstance(expression, (And, Or)):
         return change(expression)
     parts: list[Expression] = []

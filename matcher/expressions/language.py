@@ -259,7 +259,6 @@ class _Parser:
         return checked
 
     def plain(self, operand: Operand | Sum, name: str, column: int) -> Operand | Free:
-        """A constant, variable or free variable as an argument."""
         if not isinstance(operand, Sum):
             return operand
         scale, free = operand.terms[0]

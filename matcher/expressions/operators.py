@@ -82,8 +82,7 @@ class OperatorSpec:
     presence: bool | None = None  # required presence of the attribute, if it tests nothing else
     span: Callable[[str], tuple[str, str | None]] | None = None
     """The strings that pass as a range: the least, and the least above all of them, or None."""
-    is_text: bool = False
-    """Whether it searches its operand in a string: neither an interval nor a range of strings passes."""
+    is_text: bool = False  # neither an interval nor a range of strings passes
     weaker: tuple[Operator, ...] = ()  # true wherever this one is, with the same operands
     mirrored: Operator | None = None  # the operator with its two sides exchanged
 

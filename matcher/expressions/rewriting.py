@@ -52,8 +52,8 @@ def attributes_of(expression: Expression) -> set[str]:
 def contents_of(
     attributes: Mapping[str, Kind], expression: Expression
 ) -> tuple[dict[str, Family], tuple[Call, ...]]:
-    """The variables of a checked expression, in order of first appearance, and their families; and its
-    distinct calls, in order, each as expected to be true."""
+    """The variables of a checked expression with their families, and its distinct calls as expected to be
+    true; both in order of first appearance."""
     families: dict[str, Family] = {}
     others: list[Call | Constraint] = []
     pending = [expression]
@@ -111,8 +111,8 @@ def substituted(expression: Expression, values: Mapping[str, Scalar], kinds: Kin
 def lifted(
     expression: Expression, kinds: Kinds, operands: list[Operand], their_kinds: list[Kind | None]
 ) -> Expression:
-    """The expression with the variables "1", "2", ... as operands; its own operands and their kinds are
-    appended to the lists."""
+    """The expression with operands "1", "2", ...; its own operands and their kinds are appended to the lists.
+    """
 
     def change(leaf: Leaf) -> Leaf:
         first = len(operands) + 1
@@ -136,8 +136,8 @@ _NO_BOUNDS: Mapping[Call, Expression] = {}
 
 
 def gate_of(expression: Expression, bounds: Mapping[Call, Expression] = _NO_BOUNDS) -> Expression:
-    """The expression with true for every constraint, and for every call its bounds, or true without any: as
-    there is no `not` node, it is true wherever the expression is."""
+    """The expression with true for every constraint, and its bounds or true for every call: true wherever the
+    expression is, since there is no `not` node."""
 
     def change(leaf: Leaf) -> Expression:
         if isinstance(leaf, Predicate):
@@ -171,8 +171,8 @@ def texts_of(expression: Expression) -> tuple[Predicate, ...]:
 
 
 def residue_of(expression: Expression) -> Expression:
-    """The rest of an expression with calls where its gate is true: without the parts of its conjunction that
-    have no calls."""
+    """The rest of an expression where its gate is true: without the parts of a conjunction that have no
+    calls."""
     if not isinstance(expression, And):
         return expression
     return all_of(
