@@ -182,8 +182,6 @@ class Attribute:
 
 
 class _Attributes:
-    """`F.price` and `F["price"]`."""
-
     def __getattr__(self, name: str) -> Attribute:
         if name.startswith("__"):  # a protocol of Python
             raise AttributeError(name)

@@ -46,7 +46,6 @@ scale and offset, which need no call; for others the name is empty and the funct
 
 
 def lifting_steps(operands: tuple[Operand, ...], kinds: tuple[Kind | None, ...]) -> tuple[LiftingStep, ...]:
-    """The steps for the operands of a filter, on attributes of these kinds."""
     pairs = zip(operands, kinds, strict=True)
     return tuple([_step(str(number), *pair) for number, pair in enumerate(pairs, 1)])
 
@@ -134,8 +133,8 @@ class Filter:
         return filter
 
     def over(self, event_type: EventType) -> Filter:
-        """This filter over another schema of its type. `FilterError` if that lacks an attribute of the
-        filter."""
+        """This filter over another schema of its type; `FilterError` if that lacks one of the filter's
+        attributes."""
         if self.event_type is event_type or self.event_type == event_type:
             return self
         if self.event_type.name != event_type.name:
@@ -260,8 +259,8 @@ class Filter:
 
     @property
     def texts(self) -> tuple[Predicate, ...]:
-        """Its predicates `contains`, `not contains` and `not suffix`, for whose constants engines have
-        columns. Computed once."""
+        """Its predicates `contains`, `not contains`, `not suffix`, whose constants have columns in engines;
+        computed once."""
         if self._texts is None:
             self._texts = texts_of(self.expression)
         return self._texts
@@ -270,8 +269,8 @@ class Filter:
 
     @property
     def gate(self) -> Filter:
-        """This filter with true for every call and constraint, which is wider and has no calls; without calls
-        the filter itself. Computed once."""
+        """This filter with true for every call and constraint; without calls the filter itself. Computed
+        once."""
         if not self.calls:
             return self
         try:
@@ -282,8 +281,8 @@ class Filter:
 
     @property
     def stateless(self) -> Filter:
-        """This filter with true for every call of an operator with state, as brokers compare and forward it;
-        without such calls the filter itself. Computed once."""
+        """This filter with true for every call with state, as brokers compare and forward it; else itself.
+        Computed once."""
         if not self.calls:
             return self
         if self._stateless is None:
@@ -293,8 +292,8 @@ class Filter:
         return self._stateless
 
     def gate_at(self, values: Mapping[str, Scalar]) -> tuple[Filter, dict[str, Scalar]]:
-        """A gate narrowed by the bounds of operators (`bounded_gate.py`), the same for all values, and the
-        values of its variables for these checked values."""
+        """A gate narrowed by the bounds of operators (`bounded_gate.py`), the same for all values, and its
+        variables' values for these checked values."""
         if not self.calls:
             return self, dict(values)
         if self._bounded is None:
