@@ -19,8 +19,7 @@ from tempfile import TemporaryFile
 
 BOUNDS_CHECKED = os.environ.get("COVEY_DEBUG_BOUNDS", "0") not in ("", "0")
 """Whether kernels check the bounds of every access; such kernels have folders of their own."""
-_MOST_FOLDERS = 500
-"""About 25 modules have kernels or helpers, each a folder for every state of its sources."""
+_MOST_FOLDERS = 500  # about 25 modules have kernels or helpers, each a folder for every state of its sources
 _MATCHER = Path(__file__).parents[1]
 _COMPILER = "covey.matcher.jit.numba_compiler"  # compiles all kernel modules, which do not import it
 
@@ -73,8 +72,8 @@ def cache_folder(module: str) -> Path:
 
 @cache
 def source_stamp(module: str) -> str:
-    """A hash of Numba's version, of the sources of a module, all that it imports from its package and the
-    compiler, and of `BOUNDS_CHECKED`."""
+    """A hash of Numba's version, `BOUNDS_CHECKED`, and the sources of a module, its imports and the compiler.
+    """
     package = module.partition(".")[0] + "."
     sources: dict[str, bytes] = {}
     unread = [module, _COMPILER]

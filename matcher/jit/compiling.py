@@ -85,8 +85,7 @@ def kernels_cached() -> bool:
 
 
 def kernels_usable() -> bool:
-    """Whether to match by kernels now; false only while a background loader, which the first call starts, is
-    at work."""
+    """False only while a background loader, which the first call starts, is at work."""
     if _ready or _loader is None:
         return True
     _loader()

@@ -60,8 +60,7 @@ class Image:
         partial.replace(path)
 
     def load(self) -> dict[str, Callable[..., Any]]:
-        """The kernels by name. `OSError` if memory cannot be made executable, `LookupError` for a missing
-        symbol."""
+        """The kernels by name. `OSError` without executable memory, `LookupError` for a missing symbol."""
         memory = mmap.mmap(-1, len(self.code))
         code = np.frombuffer(memory, np.uint8)
         code[:] = self.code
@@ -82,7 +81,6 @@ def images_supported() -> bool:
 
 
 def image_path(modules: Iterable[str]) -> Path:
-    """The image of the kernels of these modules, in the cache directory."""
     stamps = [source_stamp(module) for module in (*modules, "covey.matcher.jit.linking")]
     digest = sha256(" ".join([*stamps, sys.implementation.cache_tag, np.__version__, _processor()]).encode())
     return cache_directory() / digest.hexdigest()[:20] / "image.npz"

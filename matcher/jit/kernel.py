@@ -33,8 +33,6 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A C-contiguous array."""
-
     item: Scalar
     dimensions: int
     readonly: bool
@@ -42,8 +40,6 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A named tuple of class `of`."""
-
     fields: tuple[Array | Record, ...]
     of: type
 
@@ -107,7 +103,6 @@ class Kernel:
         self.is_loaded = True
 
     def is_cached(self) -> bool:
-        """Whether `load` will find it in Numba's cache."""
         return bool(_numba_compiler().is_cached(self.compiled, self.signature))
 
     def _load_and_call(self, *arguments: Any) -> Any:
@@ -192,7 +187,6 @@ _OTHER_MULTIPLIER = np.int64(-4417276706812531889)
 
 @inlined
 def product(a, b):  # type: ignore[no-untyped-def]
-    """The product of two int64 modulo 2**64."""
     return np.int64(np.uint64(np.int64(a)) * np.uint64(np.int64(b)))
 
 
@@ -204,12 +198,10 @@ def spread(key):  # type: ignore[no-untyped-def]
 
 @inlined
 def first_hash(key):  # type: ignore[no-untyped-def]
-    """A hash to mix further keys into."""
     return product(key, _OTHER_MULTIPLIER)
 
 
 @inlined
 def mix(h, key):  # type: ignore[no-untyped-def]
-    """The hash `h`, with one more int64 mixed in."""
     h = spread(h ^ key)
     return h ^ (h >> 32)

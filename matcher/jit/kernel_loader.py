@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.kernels")
 
 _POLL_S = 0.1
-_LOW_PRIORITY = 3
-"""Leaves some processor time on a machine that is busy because the kernels are missing."""
+_LOW_PRIORITY = 3  # leaves some processor time on a machine that is busy because the kernels are missing
 _MOST_CHILDREN = 3
 _CHILD = "from covey.matcher.jit.kernel_loader import compile_for_parent; compile_for_parent()"
 _IMPORTING = "import sys; sys.path[:] = {path!r}; "
@@ -173,8 +172,8 @@ def _compile_in_children() -> None:
 
 
 def _run_child() -> tuple[int, str]:
-    """Compile in a child process; its exit status, negative for a signal, and its last message. It has a
-    session of its own, so that an interrupt from the terminal or the notebook is for this process alone."""
+    """Compile in a child process; its exit status, negative for a signal, and its last message. A session of
+    its own keeps interrupts from the terminal away from it."""
     command = [sys.executable, "-c", _IMPORTING.format(path=sys.path) + _CHILD]
     with TemporaryFile("w+", errors="replace") as stderr:
         with subprocess.Popen(

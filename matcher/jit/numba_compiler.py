@@ -32,9 +32,8 @@ _OPTIONS: dict[str, Any] = {
     "_nrt": False,
     "boundscheck": BOUNDS_CHECKED,
 }
-"""Kernels allocate nothing, so they need no reference counts; without `_nrt: False` every access to a field
-of a tuple of arrays counts references, with locked instructions, which made the counting engine half as fast
-and the scan a sixth."""
+"""Kernels allocate nothing, so they need no reference counts, which made the counting engine half as fast and
+the scan a sixth: every access to a field of a tuple of arrays counts, with locked instructions."""
 _known_helpers = 0
 
 
@@ -48,7 +47,6 @@ if BOUNDS_CHECKED:
 
 
 def dispatcher(function: Callable[..., Any]) -> Any:
-    """Numba's dispatcher of a kernel, with Covey's cache."""
     compiled = njit(**_OPTIONS)(function)
     compiled._cache = _Cache(function)  # type: ignore[no-untyped-call]
     return compiled
@@ -66,7 +64,6 @@ def compile_signature(compiled: Any, signature: tuple[Any, ...]) -> Callable[...
 
 
 def is_cached(compiled: Any, signature: tuple[Any, ...]) -> bool:
-    """Whether `compile_signature` will find a kernel in the cache."""
     try:
         return _key(compiled, signature) in compiled._cache._cache_file._load_index()
     except OSError:
@@ -74,8 +71,8 @@ def is_cached(compiled: Any, signature: tuple[Any, ...]) -> bool:
 
 
 def object_code(compiled: Any, signature: tuple[Any, ...]) -> tuple[bytes, str] | None:
-    """The object file of a cached kernel, and its symbol that Python calls. None if there is none, or if it
-    needs constants that are Python objects."""
+    """The object file of a cached kernel, and its symbol that Python calls; None without one, or if it needs
+    constants that are Python objects."""
     with suppress(OSError):
         cached = compiled._cache._cache_file.load(_key(compiled, signature))
         if cached is not None:
@@ -203,7 +200,6 @@ def _word_at(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def _implement(function: Callable[..., Any], implementation: Callable[..., Any]) -> None:
-    """Make kernels call an implementation in place of a function."""
     options: Any = {**_OPTIONS, "forceinline": True}
     overload(function, jit_options=options, strict=False)(lambda *arguments: implementation)
 

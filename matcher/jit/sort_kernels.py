@@ -51,8 +51,8 @@ def sort_range(values, start, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def sort_by_digits(values, start, end, spare, counts):  # type: ignore[no-untyped-def]
-    """Sort values[start:end] by digits of DIGIT_BITS bits, from the lowest, with as many places of `spare`.
-    About 5 ns per value; a heap takes 80."""
+    """Sort values[start:end] by digits from the lowest, with as many places of `spare`. 5 ns per value; a
+    heap takes 80."""
     size = end - start
     low = high = values[start]
     for i in range(start, end):
