@@ -36,8 +36,8 @@ def microseconds_of(argument: Any) -> npt.NDArray[np.int64]:
 
 
 def parsed_once(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Caches a function of text by least recent use: for 4,096 texts of up to 4,096 characters and for 64
-    longer ones. Errors are not cached."""
+    """Caches a function of text: 4,096 texts of up to 4,096 characters, and 64 longer ones. Errors are not
+    cached."""
     short, long = lru_cache(_MANY)(parse), lru_cache(_FEW)(parse)
 
     def parsed(text: str) -> Parsed:

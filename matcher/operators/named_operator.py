@@ -22,8 +22,6 @@ NUMBERS = frozenset({Kind.INT64, Kind.FLOAT64})
 
 
 class Takes(Flag):
-    """What a parameter accepts."""
-
     ATTRIBUTE = auto()
     CONSTANT = auto()  # or a variable
     FREE = auto()  # a free variable, `?name`
@@ -100,12 +98,10 @@ class NamedOperator:
 
     @property
     def stateful(self) -> bool:
-        """Whether results depend on earlier events."""
         return self.state is not None
 
     @cached_property
     def takes_integers(self) -> bool:
-        """Whether some parameter takes only integers."""
         return any(parameter.kind is Kind.INT64 for parameter in self.parameters)
 
     @property

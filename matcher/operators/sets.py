@@ -43,7 +43,6 @@ def _has_all(lists: pa.ListArray, *values: str) -> Bools:
 
 
 def _are_among(lists: pa.ListArray, values: tuple[str, ...]) -> Bools:
-    """For each string of all lists, whether it is one of the values."""
     among: Bools = pc.is_in(lists.flatten(), pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
     return among
 

@@ -1,11 +1,8 @@
 """The table of named operators, by name: shipped ones, entry points, and registered ones.
 
-An entry point of the group `covey.operators` names a `NamedOperator`; it is loaded when a filter first calls
-it. An operator whose package is not installed is unknown.
-
-No fault of an operator's rule for covering reaches the caller: a rule that raises or returns a wrong result
-counts as none. Filters then cover less, and no event is lost. The first fault per operator and rule is kept.
-"""
+An entry point of the group `covey.operators` is loaded when a filter first calls it. No fault of an
+operator's rule for covering reaches the caller: the rule then counts as none, so filters cover less, and no
+event is lost. The first fault per operator and rule is kept."""
 
 from __future__ import annotations
 
