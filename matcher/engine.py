@@ -50,8 +50,8 @@ _Result = TypeVar("_Result")
 def exclusive(
     method: Callable[Concatenate[_Guarded, _Parameters], _Result],
 ) -> Callable[Concatenate[_Guarded, _Parameters], _Result]:
-    """Decorates a method so that it holds `guard`: only one thread at a time is in the methods of an object.
-    Costs 0.2 us."""
+    """Decorates a method so that it holds `guard`: one thread at a time is in an object's methods. Costs 0.2
+    us."""
 
     @wraps(method)
     def holding(guarded: _Guarded, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
@@ -64,8 +64,7 @@ def exclusive(
 def changing(
     method: Callable[Concatenate[_Engine, _Parameters], _Result],
 ) -> Callable[Concatenate[_Engine, _Parameters], _Result]:
-    """As `exclusive`, for a method that changes the subscriptions: unless it raises, it ends the validity of
-    `Matches`."""
+    """As `exclusive`; unless the method raises, it ends the validity of `Matches`."""
 
     @wraps(method)
     def holding(engine: _Engine, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
@@ -165,7 +164,7 @@ class Engine(ABC):
 
     @abstractmethod
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
-        """Update many subscriptions that all have the variables named; raises as `update`, before any has
+        """Update many subscriptions that all have these variables; raises as `update`, before any has
         changed."""
 
     @abstractmethod
@@ -187,8 +186,8 @@ class Engine(ABC):
         return bits_of(self.match(batch).interfaces())
 
     def form(self, filter: Filter) -> str:
-        """The form in which the engine would match a filter, normal form or tree, and why; "" without a
-        choice."""
+        """Normal form or tree, whichever the engine would choose for a filter, and why; "" without a choice.
+        """
         return ""
 
     @abstractmethod
@@ -207,8 +206,7 @@ class Engine(ABC):
 
     @abstractmethod
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
-        """Why an event matches a subscription or not, predicate by predicate; `SubscriptionError` if unknown.
-        """
+        """Why an event matches a subscription or not, by predicate; `SubscriptionError` if unknown."""
 
 
 _ENGINES = {
@@ -280,8 +278,7 @@ def check_distinct(ids: IdArray) -> None:
 
 
 def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt.NDArray[np.int64]:
-    """Interface numbers, one per subscription; `SubscriptionError` for a number out of range or a wrong
-    count."""
+    """Interface numbers, one per subscription; `SubscriptionError` for a wrong number or count."""
     if isinstance(interface, int) and 0 <= interface <= MAX_INTERFACE:
         return np.full(count, interface, dtype=np.int64)
     array = np.asarray(interface)

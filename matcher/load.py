@@ -88,8 +88,8 @@ class Load:
         return Load(self.ids[positions], filters, numbers, chosen, self.interfaces[positions])
 
     def members(self, members: Sequence[int]) -> tuple[Positions, Positions | None]:
-        """The subscriptions of some filters: the place of each one's filter in `members`, and their
-        positions, None for all."""
+        """The place of each subscription's filter in `members`, and the positions of subscriptions, None for
+        all."""
         places = np.full(len(self.filters), -1, dtype=np.int64)
         places[members] = np.arange(len(members))
         numbers = places[self.numbers]

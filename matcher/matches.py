@@ -182,7 +182,6 @@ class Matches:
 
 
 def _ascending(offsets: Int64s, ids: Int64s) -> Int64s:
-    """Sort the ids of every event in place, and return them."""
     from covey.matcher.jit.sort_kernels import DIGIT_BITS, sort_events
 
     most = len(ids) if len(ids) <= _FEW_IDS else int((offsets[1:] - offsets[:-1]).max(initial=0))
