@@ -12,7 +12,7 @@ INTEGER, FLOAT, PLAIN = range(3)
 """Family of a test. Values are int64; the bits of float64; or keys already: times, string ids, bools."""
 SIDE_FAMILY, SIDE_LOW, SIDE_HIGH = 0, 1, 4
 SIDE_FIELDS = 7
-NO_OPERAND = -1
+NO_OPERAND = -1  # the constant that follows is the end
 
 
 @inlined

@@ -377,7 +377,6 @@ def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: Sequence[PartO
 
 
 def _ends_before(test: TestPlan, other: TestPlan, operands: Sequence[PartOperand]) -> bool:
-    """Whether every value that passes a test is below every value that passes the other."""
     upper, lower = test.upper, other.lower
     if upper is None or lower is None:
         most = test.high if upper is None else largest_key(test.kind)
