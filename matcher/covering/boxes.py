@@ -322,7 +322,6 @@ class _BoxBuilder:
         return self._settle_texts(attribute)
 
     def _settle_texts(self, attribute: str) -> bool:
-        """Decide the texts of an attribute that is NaN or equal to a constant."""
         test, texts = self.tests.get(attribute), self.texts.get(attribute)
         if test is None or texts is None:
             return True

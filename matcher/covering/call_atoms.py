@@ -2,13 +2,11 @@
 
 A call without free variables is one atom (`CallAtom`). Calls with common free variables, and the constraints
 on these, are one atom (`Joint`), true where one binding satisfies all of them. A filter with free variables
-over the cap of the normal form is one atom (`Whole`).
-
-An atom is implied by an equal one, by one with arguments that the operator's covering rule makes narrower,
-and a joint one by a homomorphism of its free variables; nothing else is tried, so a yes is always right.
-Calls with state are implied by nothing: their results depend on which events the rest of the filter passes. A
-call implies that its attributes are present and within the bounds of its operator, unless it has a variable
-without a value."""
+over the cap of the normal form is one atom (`Whole`). An atom is implied by an equal one, by one with
+arguments that the operator's covering rule makes narrower, and a joint one by a homomorphism of its free
+variables; nothing else is tried, so a yes is always right. Calls with state are implied by nothing: their
+results depend on which events the rest of the filter passes. A call implies that its attributes are present
+and within the bounds of its operator, unless it has a variable without a value."""
 
 from __future__ import annotations
 

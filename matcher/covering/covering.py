@@ -4,11 +4,8 @@ et al. section 3.1; Carzaniga et al.'s covering relations.)
 Yes from `holds_region` and `covers_region`, and no from `intersects_region`, are always right.
 `holds_region`, the order of posets, is yes where each conjunction of the narrower region lies in one of the
 wider's; `covers_region` also where several cover it together, so it is complete, up to a budget, for
-conjunctions of intervals. Atoms (`conjunction.py`) and trees (`region.py`) are decided by simple comparisons.
-
-Routing stores `region = filter.region(filter.check_values(values))` per subscription, and computes it anew on
-an UPD. Both regions must belong to one event type, in schemas that agree. Measured on a core of a busy
-development machine, for two to five predicates: 1.2 to 5 µs for a region from values, 0.3 to 0.7 µs for
+conjunctions of intervals. Both regions must belong to one event type, in schemas that agree. Measured on a
+core of a busy machine, for two to five predicates: 1.2 to 5 µs for a region from values, 0.3 to 0.7 µs for
 covers, and 1 to 1.5 µs for intersects; atoms and `in` cost up to 8 µs."""
 
 from __future__ import annotations
@@ -96,7 +93,6 @@ def _holds_atoms(outer: Conjunction, inner: Conjunction) -> bool:
 
 
 def _covered_together(wide: tuple[Conjunction, ...], inner: Conjunction, wider: Region) -> bool:
-    """Subtract each of the wider conjunctions from the inner one, until nothing remains."""
     kinds = wider.event_type.attributes
     pieces: list[dict[str, Cuts]] = [inner.cuts]
     for outer in wide:

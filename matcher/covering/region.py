@@ -3,10 +3,9 @@
 A region is a union of *conjunctions*; a conjunction restricts some attributes to sets of intervals
 (`cuts.py`) and has *atoms* (`conjunction.py`). Invariants: no conjunction is empty, as far as its cuts and
 atoms show (`x > 5 and x < 6` is, over int64); no set of cuts is empty or everything; conjunctions that
-restrict only the same one attribute are joined. An attribute without cuts may have any value, or none.
-
-Over the cap of the normal form a region is a tree of the regions of its parts. Free variables connect parts,
-so with them it is the filter's gate and one atom instead."""
+restrict only the same one attribute are joined. An attribute without cuts may have any value, or none. Over
+the cap of the normal form a region is a tree of the regions of its parts. Free variables connect parts, so
+with them it is the filter's gate and one atom instead."""
 
 from __future__ import annotations
 

@@ -61,10 +61,9 @@ def place_of(nodes, ids, leaf, identity):  # type: ignore[no-untyped-def]
 
 @kernel(_NODES, _IDS, _ROWS, int64, int64, int64, array(int64))
 def put(nodes, ids, rows, root, leaf, identity, vector):  # type: ignore[no-untyped-def]
-    """Set an id's vector, if the id stays in its `leaf`, or has none and its new leaf has room.
-
-    Returns the leaf to which the vector belongs, `-2 - leaf` if that is full. The caller must first take an
-    id out of another leaf."""
+    """Set an id's vector, if the id stays in its `leaf`, or has none and its new leaf has room. Returns the
+    leaf to which the vector belongs, `-2 - leaf` if that is full. The caller must first take an id out of
+    another leaf."""
     columns = rows.shape[2]
     node = root
     while nodes[node, COLUMN] >= 0:
