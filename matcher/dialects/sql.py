@@ -3,10 +3,8 @@
 Conditions are `=`, `<>`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `LIKE` with `ESCAPE`, `IS NULL`, their
 negations, `AND`, `OR`, `NOT`, `TRUE`, `FALSE`, and a bool attribute alone; numbers may be computed with `+ -
 * /`. Keywords are of any case; attribute names are case-sensitive, and may be in double quotes. `:limit` is
-the variable `$limit`, which may be scaled and shifted by numbers.
-
-Both languages have three truth values: neither a predicate on a missing attribute nor its negation is true,
-and De Morgan's laws hold."""
+the variable `$limit`, which may be scaled and shifted by numbers. Both languages have three truth values:
+neither a predicate on a missing attribute nor its negation is true, and De Morgan's laws hold."""
 
 from __future__ import annotations
 
