@@ -106,10 +106,9 @@ class Matcher:
         *,
         interface: int = 0,
     ) -> None:
-        """Add one subscription under an int64 id, for the interface of that number (0 to 65,535).
-
-        Raises `SubscriptionError` for an id in use, by any event type, `VariableError` for values that do not
-        fit the filter's variables."""
+        """Add one subscription under an int64 id, for the interface of that number (0 to 65,535). Raises
+        `SubscriptionError` for an id in use, by any event type, `VariableError` for values that do not fit
+        the filter's variables."""
         check_filter(filter)
         if self._table.find_one(int(one_id(subscription_id)[0])) >= 0:
             raise _in_use(subscription_id)
@@ -334,9 +333,8 @@ class Matcher:
         return next(self._table.read(np.array([entry])))
 
     def __iter__(self) -> Iterator[Subscription]:
-        """All subscriptions, in no stated order, a few thousand in memory at a time.
-
-        Raises `RuntimeError` if subscriptions change during the iteration."""
+        """All subscriptions, in no stated order, a few thousand in memory at a time. Raises `RuntimeError` if
+        subscriptions change during the iteration."""
         changes = self._changes
         for entries in self._table.entries(_ITERATED):
             with self.guard:
@@ -373,9 +371,8 @@ class Matcher:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, engine: str = "cluster", **options: Any) -> Matcher:
-        """A matcher with the event types and subscriptions of a file that `save` wrote.
-
-        Raises `SnapshotError` for a file that is no snapshot, is truncated, or has another version."""
+        """A matcher with the event types and subscriptions of a file that `save` wrote. Raises
+        `SnapshotError` for a file that is no snapshot, is truncated, or has another version."""
         event_types, chunks = read_snapshot(path)
         matcher = cls(*event_types, engine=engine, **options)
         for chunk in chunks:

@@ -60,8 +60,6 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Subscriptions, as arguments of `add_all`."""
-
     ids: IdArray
     filters: Sequence[Filter]
     numbers: Numbers

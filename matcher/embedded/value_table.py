@@ -103,7 +103,6 @@ class SubscriptionTable:
     def add_one(
         self, subscription_id: int, filter: Filter, values: Mapping[str, Scalar], interface: int
     ) -> None:
-        """Add a subscription whose id is not in the table, with checked values."""
         number = self._enter(filter)
         self._use(number).subscriptions += 1
         entries = self._entries.allocate(1, 1)
@@ -293,5 +292,4 @@ class SubscriptionTable:
 
 
 def layout_of(filter: Filter) -> Layout:
-    """The variables of a filter, in order, with their families."""
     return tuple([(name, family) for name in filter.variables if (family := filter.family(name))])
