@@ -227,7 +227,6 @@ class Columns:
         return np.unique(low[low == high])
 
     def mark_members(self, live: npt.NDArray[np.bool_]) -> None:
-        """Set `live` for the ids of the strings in sets."""
         for attribute, table in self.members.items():
             if self.event_type.kinds[attribute] is Kind.STRING:
                 for keys in table.each():

@@ -1,23 +1,15 @@
-"""Kernels that turn Arrow's buffers into keys: one column of a batch into one column of the key matrix.
-
-    keys[e, c]: row e is the key vector of event e, contiguous, since matching kernels read event by event
+"""Kernels that turn Arrow's buffers into keys: one column of a batch into one of keys[event, column].
 
 `valid` is Arrow's validity bitmap, empty if nothing is null; `first` is the offset of a slice within its
-buffers.
-
-The texts that strings contain or end with are a trie of their bytes, walked from every place of a string:
-
+buffers. The texts that strings contain or end with are a trie of bytes, walked from every place of a string;
+unlike an automaton with failure links, it takes another text in place:
     edges   [ node << 8 | byte, child | -1, - | ... ]              open addressing; a power of two of them
     nodes   [ column of `contains`, column of `suffix` ]           of the text that ends there, or NONE
 
-Unlike an automaton with failure links, a trie takes another text in place.
-
-The sets of one attribute are a hash table, from the key of a value to the sets that contain it:
-
+The sets of one attribute are a hash table, from the key of a value to the sets that contain it. A key without
+sets keeps its slot until the table grows:
     slots    [ key, first entry | -, EMPTY | key, first entry | ... ]   by hash; a power of two of them
-    entries  [ column, number of the set, next entry ]                  a chain per key; END ends it
-
-A key without sets keeps its slot, without entries, until the table grows."""
+    entries  [ column, number of the set, next entry ]                  a chain per key; END ends it"""
 
 from __future__ import annotations
 
