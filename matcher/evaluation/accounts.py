@@ -43,8 +43,6 @@ class _Learned:
 
 @dataclass(slots=True)
 class Accounts:
-    """Accounts by operator, and estimates of calls by key."""
-
     by_operator: dict[str, Account] = field(default_factory=dict)
     _learned: dict[int, _Learned] = field(default_factory=dict)
 

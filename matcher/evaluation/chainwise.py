@@ -1,8 +1,7 @@
 """Evaluation of one chain after the other: the strategies of Liu et al.
 
-Events are independent, so chains are the outer loop and the events of the batch the inner one: each step is a
-few array operations on all events whose chain is open. Every event meets its chains in the same order as if
-it came alone, so the predicates that are evaluated are the paper's.
+Events are independent, so chains are the outer loop and the events of the batch the inner one, and the
+evaluated predicates are the paper's.
 
 - *Naive* (section 5.2), the baseline: each chain by itself, in its own order, until a predicate is false. A
   known false predicate does not decide a chain before its turn.
@@ -12,12 +11,9 @@ it came alone, so the predicates that are evaluated are the paper's.
 - *Sub-Order* (4.2): chains in the order of their expected savings, each with its predicates by increasing
   selectivity; a false predicate decides every chain linked to it.
 
-The order of Sub-Order (4.2.3 to 4.2.5, 4.3): a chain's nodes are its predicates by increasing selectivity;
-nodes of one predicate in two chains are linked. Of two chains that share k predicates, one first costs less
-than the other first by
-
+Sub-Order (4.2.3 to 4.2.5, 4.3): a chain's nodes are its predicates; nodes of one predicate are linked. Of two
+chains that share k predicates, one first costs less than the other first by
     sum over l = 1..k of (1 - p_l) * (P_2l * C_1l - P_1l * C_2l),
-
 where P_il is the probability that all nodes of chain i above the l-th shared one are true, and C_il the
 expected cost of the unshared ones among them. An edge leads from the cheaper first chain to the other,
 weighted by the difference. Edges are taken by decreasing savings, as in Kruskal's algorithm, unless a chain
@@ -26,9 +22,9 @@ would have two predecessors or two successors, or a circle would form.
 The paper's complete graph of 80,000 chains has 3.2 billion edges. Here chains without a common predicate have
 no edge, since their difference is zero; and of a predicate's chains, ordered by P/C, each has edges to at
 most `_PARTNERS` others, evenly spaced from itself to the last. Only a chain's first `_NODES` nodes count. The
-paper leaves the order of paths open: here it is by average savings of their chains over all edges; by number
-it evaluates 5 % more predicates. Ordering chains by their savings, without paths, would evaluate 5 % to 10 %
-fewer, but is not the paper's algorithm."""
+paper leaves the order of paths open: here it is by average savings; by number it evaluates 5 % more
+predicates. Chains by their savings, without paths, would evaluate 5 % to 10 % fewer, but that is not the
+paper's algorithm."""
 
 from __future__ import annotations
 

@@ -365,7 +365,6 @@ class _Decision:
         return Pairs(ask, solve, test, operand, on_excess)
 
     def _in_true_group(self, truths: Truths, at: Int64s) -> npt.NDArray[np.bool_]:
-        """Whether a pair of the same event and group is true."""
         true = truths == TRUE
         if not true.any():
             return np.zeros(len(at), np.bool_)

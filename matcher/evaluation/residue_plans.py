@@ -146,7 +146,6 @@ def template_of(residue: Expression, kinds: Kinds) -> Template:
 
 
 def plan_of(template: Template) -> Plan:
-    """A plan for all residues with this tree."""
     alternatives = _alternatives(template.node)
     if alternatives is not None and len(alternatives) > 1:
         slots = [slot for each in alternatives for slot in _late_slots(each)]

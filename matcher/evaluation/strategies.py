@@ -2,17 +2,14 @@
 
 *Greedy* always asks the question, a predicate and an event, that is expected to decide most for its cost. Its
 score, computed anew after every answer, is
-
     (open chains that ask it) * (1 - selectivity) / (cost * (1 - need)),
-
 where `need` is the probability that some open chain has all its other predicates true, so that the question
-has to be asked in any case. Sharing, selectivity and cost count at once, for each event from what is known
-about it, while Liu et al. fix an order of chains in advance.
+has to be asked in any case. Liu et al. fix an order of chains in advance instead.
 
 Invariant: each round asks every question that all open chains of its event prefer to their others. No two of
-these share a chain, so neither's answer changes the score of the other, and a round is as good as many single
-steps. Questions about one predicate are one call. A predicate that costs less than `_CHEAP_US` per event is
-evaluated for all events that have it open, so that cheap operators are called once per batch.
+these share a chain, so a round is as good as many single steps. Questions about one predicate are one call. A
+predicate that costs less than `_CHEAP_US` per event is evaluated for all events that have it open, so once
+per batch.
 
 Rejected, by predicates evaluated on the workloads of `covey reproduce liu`: without `need` 0.3 % to 3 % more;
 chains weighed by the score of their second question 0.5 % to 2 % fewer in twice the time; chains weighed by
