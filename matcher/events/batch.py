@@ -111,7 +111,6 @@ class EventBatch:
         cls, event_type: EventType, rows: Sequence[Mapping[str, object]], **stamp: Unpack[Stamp]
     ) -> EventBatch:
         """A batch of events from mappings of attributes to values; a missing key is absent, as None.
-
         Timestamps are datetimes (UTC without a zone) or ISO 8601 strings. Raises `EventError` naming the
         event (counted from 0), the attribute and the value."""
         return cls(event_type, events_of_rows(event_type, rows), **stamp)
@@ -155,10 +154,9 @@ class EventBatch:
         checked: bool = False,
         **stamp: Unpack[NumberedStamp],
     ) -> EventBatch:
-        """A batch from the bytes of `serialized`, zero-copy, with all values checked.
-
-        `checked` means that a broker has already checked the values: only memory safety is checked.
-        `EventError` for any bytes that are no record batch of this type."""
+        """A batch from the bytes of `serialized`, zero-copy, with all values checked. `checked` means that a
+        broker has already checked the values: only memory safety is checked. `EventError` for any bytes that
+        are no record batch of this type."""
         try:
             message = pa.ipc.read_message(pa.py_buffer(buffer))
         except MALFORMED as error:
@@ -187,9 +185,8 @@ class EventBatch:
 
     @classmethod
     def concat(cls, batches: Sequence[EventBatch]) -> EventBatch:
-        """The events of several batches of one type and publisher, in order; ingress is the earliest.
-
-        Raises `EventError` if type or publisher differ, or sequence numbers are more than 2**32 - 1 apart."""
+        """The events of several batches of one type and publisher, in order; ingress is the earliest. Raises
+        `EventError` if type or publisher differ, or sequence numbers are more than 2**32 - 1 apart."""
         if not batches:
             raise EventError("concat of no batches: expected at least one")
         first = batches[0]
@@ -395,9 +392,8 @@ class EventBatch:
 
     def to_pandas(self) -> Any:
         """The events as a pandas DataFrame: `Int64` and `boolean` (nullable), float64, strings and
-        `datetime64[us, UTC]`. An absent float64 is NaN there.
-
-        Raises `CoveyError` if pandas is not installed."""
+        `datetime64[us, UTC]`. An absent float64 is NaN there. Raises `CoveyError` if pandas is not installed.
+        """
         return data_frame_of(self.record_batch)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

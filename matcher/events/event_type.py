@@ -3,10 +3,9 @@
 The schema of a type is its attribute list. Two `EventType` objects are equal if their names, keys and
 attribute lists, order included, are. Schemas of one name *agree* if no attribute has two kinds in them: they
 are views of one type, whose attributes are identified by name. An attribute that a schema lacks is absent in
-its events. A declaration with more attributes *widens* the type; one that does not agree is an error.
-
-A type may have a *key*, the attribute that identifies what an event is about, such as a vehicle's id. A
-declaration without a key agrees with any; two different keys do not agree."""
+its events. A declaration with more attributes *widens* the type; one that does not agree is an error. A type
+may have a *key*, the attribute that identifies what an event is about, such as a vehicle's id. A declaration
+without a key agrees with any; two different keys do not agree."""
 
 from __future__ import annotations
 
@@ -58,7 +57,6 @@ KEY_KINDS = (Kind.INT64, Kind.STRING)
 
 class EventType:
     """A name, an ordered mapping from attribute names to kinds, and a key or None. Immutable and hashable.
-
     Raises `EventTypeError` for a name that is no identifier, a reserved word, an unknown kind, no attributes,
     or a key that is no attribute or neither an integer nor a string."""
 
@@ -130,10 +128,9 @@ class EventType:
         return self.name == other.name and all(mine.get(a, k) is k for a, k in other.attributes.items())
 
     def union(self, other: EventType) -> EventType:
-        """The attributes of both: those of this schema in order, then the others in theirs.
-
-        The set of attributes does not depend on the order of unions. `EventTypeError` names the first
-        attribute of two kinds, or both keys."""
+        """The attributes of both: those of this schema in order, then the others in theirs. The set of
+        attributes does not depend on the order of unions. `EventTypeError` names the first attribute of two
+        kinds, or both keys."""
         if self.name != other.name:
             raise EventTypeError(f"event type {other.name!r}: expected one of the name {self.name!r}")
         if self.includes(other):

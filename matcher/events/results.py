@@ -62,7 +62,6 @@ class Answers:
         return Answers(rows, self.truths[places], solutions)
 
     def agrees(self, other: Answers) -> bool:
-        """Whether both have solutions of one type, or none."""
         if self.solutions is None or other.solutions is None:
             return self.solutions is other.solutions
         return bool(self.solutions.type == other.solutions.type)

@@ -24,7 +24,6 @@ _VALUES = (list, str, bytes, bool, int, float, date, datetime, np.generic)
 
 def columns_of(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """The values with every column as a NumPy array, a list or an Arrow array; single values as they are.
-
     `VariableError` names a column that has no numbers, strings, Booleans or times."""
     if values is None:
         return {}
