@@ -25,7 +25,6 @@ def argument_kinds(call: Call) -> tuple[Kind | None, ...]:
 
 
 def kinds_of(attributes: Mapping[str, Kind], calls: Iterable[Call]) -> Kinds:
-    """The kinds of the attributes, and of the free variables that these calls bind."""
     kinds: dict[str, Kind | None] = {**attributes}
     for call in calls:
         for argument, kind in zip(call.arguments, argument_kinds(call), strict=True):
@@ -35,7 +34,6 @@ def kinds_of(attributes: Mapping[str, Kind], calls: Iterable[Call]) -> Kinds:
 
 
 def operands_of(leaf: Call | Constraint) -> list[Operand]:
-    """The constants and variables of a call or constraint, in order."""
     if isinstance(leaf, Constraint):
         return [leaf.operand]
     return [argument for argument in leaf.arguments if isinstance(argument, Constant | Variable)]
@@ -52,7 +50,6 @@ def operand_kinds(leaf: Call | Constraint, kinds: Kinds) -> list[Kind | None]:
 
 
 def with_operands(leaf: Call | Constraint, operands: Iterable[Operand]) -> Call | Constraint:
-    """The call or constraint with other constants and variables, in order."""
     others = iter(operands)
     if isinstance(leaf, Constraint):
         return Constraint(leaf.terms, leaf.operator, next(others))

@@ -43,9 +43,8 @@ def passes(operator: Operator, value: Scalar, operands: list[Scalar]) -> bool:
 
 
 def event_value(kind: Kind, attribute: str, value: object) -> Scalar | None:
-    """An event's value of an attribute in its inner form, NaN allowed; None if missing.
-
-    `EventError` names the attribute and the value if it is of another kind."""
+    """An event's value of an attribute in its inner form, NaN allowed; None if missing. `EventError` names
+    the attribute and the value if it is of another kind."""
     if value is None:
         return None
     if kind is Kind.FLOAT64 and isinstance(value, float):

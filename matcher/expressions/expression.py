@@ -23,7 +23,6 @@ class Constant:
 @dataclass(frozen=True, slots=True)
 class Variable:
     """`scale * $name + offset`. On a timestamp attribute the scale is 1 and the offset is in seconds.
-
     Integers are combined exactly; if any of the three is a float, in float64."""
 
     name: str

@@ -61,7 +61,6 @@ def parse_expression(text: str, event_type: EventType, unknown_operators: bool =
 @dataclass(slots=True)
 class _Frame:
     """An open parenthesis: its column, whether it is under a `not`, and the expressions read in it so far.
-
     `groups` are joined by `or`, the parts of a group by `and` (the other way round under a `not`)."""
 
     column: int

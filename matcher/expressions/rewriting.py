@@ -83,8 +83,6 @@ def contents_of(
 
 
 def substituted(expression: Expression, values: Mapping[str, Scalar], kinds: Kinds) -> Expression:
-    """The expression with constants for the variables that have a value."""
-
     def change(leaf: Leaf) -> Leaf:
         if isinstance(leaf, Predicate):
             kind = kinds[leaf.attribute]
@@ -166,7 +164,6 @@ _TEXTS = (Operator.CONTAINS, Operator.NOT_CONTAINS, Operator.NOT_SUFFIX)
 
 
 def texts_of(expression: Expression) -> tuple[Predicate, ...]:
-    """The predicates for whose constants engines have columns."""
     return tuple([p for p in leaves(expression) if isinstance(p, Predicate) and p.operator in _TEXTS])
 
 

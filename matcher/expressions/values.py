@@ -51,7 +51,6 @@ FAMILY: dict[Kind, Family] = {
 
 def coerce(family: Family, value: object) -> Scalar:
     """The value in its inner form; `ValueError` has what was expected if the family has no such value.
-
     Accepts numpy scalars; for times also dates, ISO 8601 text and datetimes of any zone (none means UTC)."""
     if isinstance(value, np.generic) and not isinstance(value, (float, str)):
         value = _from_numpy(value)
@@ -176,10 +175,9 @@ def offset_microseconds(operand: Variable) -> int:
 
 
 def affine(operand: Variable, value: Scalar) -> Scalar:
-    """`scale * value + offset`, for a value in its inner form.
-
-    Integers are combined exactly (the result may exceed 64 bits); if any of the three is a float, in float64.
-    Times stop at the first and the last microsecond of the years 1 to 9999."""
+    """`scale * value + offset`, for a value in its inner form. Integers are combined exactly (the result may
+    exceed 64 bits); if any of the three is a float, in float64. Times stop at the first and the last
+    microsecond of the years 1 to 9999."""
     scale, offset = operand.scale, operand.offset
     if scale == 1 and offset == 0:
         return value
@@ -195,9 +193,8 @@ def affine(operand: Variable, value: Scalar) -> Scalar:
 
 
 def evaluate(operand: Operand, values: Mapping[str, Scalar], kind: Kind | None) -> Scalar:
-    """The value of an operand on an attribute of a kind, as from `normal`.
-
-    `values` are in their inner form, as from `Filter.check_values`; `VariableError` names a missing one."""
+    """The value of an operand on an attribute of a kind, as from `normal`. `values` are in their inner form,
+    as from `Filter.check_values`; `VariableError` names a missing one."""
     if isinstance(operand, Constant):
         return operand.value
     try:
