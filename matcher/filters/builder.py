@@ -2,11 +2,9 @@
 
 `F.price` is an attribute by name, `Var("limit")` a variable; a comparison is a `Built`, which `&`, `|` and
 `~` join. `filter_of(event_type, built)` checks it and returns the same `Filter` as the text. `F["name"]` is
-for names that are methods or no Python names.
-
-`call("pedestrians", F.camera, Free("n")) & (Free("n") > 250)` calls a named operator with attributes,
-constants, variables and free variables. Comparisons of sums of `Free` with numbers, variables and each other
-are value constraints."""
+for names that are methods or no Python names. `call("pedestrians", F.camera, Free("n")) & (Free("n") > 250)`
+calls a named operator with attributes, constants, variables and free variables. Comparisons of sums of `Free`
+with numbers, variables and each other are value constraints."""
 
 from __future__ import annotations
 

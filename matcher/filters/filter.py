@@ -219,16 +219,14 @@ class Filter:
         return filter
 
     def lift(self) -> tuple[Filter, tuple[Operand, ...]]:
-        """The structure of this filter and its operands; computed once.
-
-        The structure has fresh variables "1", "2", ... in place of the operands, in order. Two filters have
-        equal structures exactly when they differ in operands alone."""
+        """The structure of this filter and its operands; computed once. The structure has fresh variables
+        "1", "2", ... in place of the operands, in order. Two filters have equal structures exactly when they
+        differ in operands alone."""
         lifted = self._lift()
         return lifted.structure, lifted.operands
 
     def lift_values(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """The values of the structure's variables, from checked values of this filter's variables.
-
         `f.substitute(v) == structure.substitute(f.lift_values(v))`. `VariableError` names a variable without
         a value."""
         lifted = self._lifted or self._lift()
@@ -351,7 +349,6 @@ class Filter:
 
     def matches(self, event: Mapping[str, object], values: Mapping[str, object] | None = None) -> bool:
         """Does this one event match? Keys that are no attributes are ignored; None is the same as no key.
-
         `VariableError` for values that do not fit, `EventError` for an attribute's value of the wrong kind.
         Operators with state have seen no earlier events; exceptions of operators are raised."""
         checked = self.check_values(values or _NO_VALUES)
