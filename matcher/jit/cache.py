@@ -101,7 +101,6 @@ def _read(file: Path) -> tuple[bytes, list[str]]:
 
 
 def _file_of(name: str) -> Path | None:
-    """The source file of a module; the matcher's modules need not be imported."""
     loaded = getattr(sys.modules.get(name), "__file__", None)
     if loaded is not None:
         return Path(loaded)

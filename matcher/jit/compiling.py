@@ -2,10 +2,9 @@
 
 A process that may block (the simulator, a script) compiles or loads the kernels on its first match, or before
 by `compile_kernels`. A process with an event loop sets a loader (`load_in_background`): until the kernels are
-loaded, `kernels_usable` is false and filters are evaluated without them.
-
-Invariant: importing this costs nothing, and Numba is imported only if kernels have no image (`image.py`):
-programs that only parse, publish and subscribe never load it, nor do programs whose kernels are cached."""
+loaded, `kernels_usable` is false and filters are evaluated without them. Invariant: importing this costs
+nothing, and Numba is imported only if kernels have no image (`image.py`): programs that only parse, publish
+and subscribe never load it, nor do programs whose kernels are cached."""
 
 from __future__ import annotations
 
@@ -72,7 +71,6 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
 
 def kernels_cached() -> bool:
     """Whether `compile_kernels` will find all kernels in the cache on disk, or has loaded them already.
-
     Imports Numba only if kernels have no image, and the cache is not empty."""
     if _ready and _compiled == len(_registered()):
         return True

@@ -2,10 +2,9 @@
 
 An image is position-independent but for 64-bit addresses at known places, which are written when it is
 loaded; then the memory is made executable. A kernel in it is called as by Numba: through the function of
-CPython's calling convention that Numba has compiled for it.
-
-Invariant: an image is used only for the sources, versions and processor for which it was linked. Without one,
-or on other systems than Linux on x86-64, Numba loads the kernels."""
+CPython's calling convention that Numba has compiled for it. Invariant: an image is used only for the sources,
+versions and processor for which it was linked. Without one, or on other systems than Linux on x86-64, Numba
+loads the kernels."""
 
 from __future__ import annotations
 
@@ -121,7 +120,6 @@ def _address(symbol: str) -> int:
 
 @cache
 def _numba_helpers() -> dict[str, int]:
-    """Addresses of Numba's functions in C, without the rest of Numba."""
     package = find_spec("numba")
     folders = (package and package.submodule_search_locations) or []
     paths = [Path(folder) / (_HELPERS + suffix) for folder in folders for suffix in EXTENSION_SUFFIXES]

@@ -1,15 +1,13 @@
-"""Kernels: functions compiled by Numba once, with explicit signatures and an on-disk cache, that release the
+"""Kernels: functions that Numba compiles once, with explicit signatures and a cache, and that release the
 GIL.
 
 Invariant: importing a kernel module compiles nothing and does not import Numba, which takes a second and 130
-MB. A kernel is compiled, or its machine code is loaded from the cache, by `compile_kernels` (`compiling.py`),
-which engines call when they are created; it never compiles a second signature. Cached code is used only while
-its sources are unchanged: its own module and those from which it imports helpers and constants. The cache is
-the user's: all checkouts and installations with the same sources share it (`cache.py`).
+MB. `compile_kernels` (`compiling.py`), which engines call when they are created, compiles or loads a kernel;
+it never compiles a second signature. Cached code is used only while its sources are unchanged (`cache.py`).
 
 With COVEY_DEBUG_BOUNDS=1 in the environment, kernels check every index: `IndexError` for one outside the
-array or below 0, which Numba would count from the end. Slices are cut to the array in any case, and
-`prefetch` reads nothing."""
+array or below 0, which Numba would count from the end. Slices are cut to the array, and `prefetch` reads
+nothing."""
 
 from __future__ import annotations
 
@@ -26,8 +24,6 @@ INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")  # kerne
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number, by the name of Numba's type."""
-
     name: str
 
 
@@ -98,7 +94,6 @@ class Kernel:
         self.use(self.compiled if _checked else entry_point)
 
     def use(self, entry_point: Callable[..., Any]) -> None:
-        """Call it at an entry point from now on."""
         self._call = entry_point
         self.is_loaded = True
 

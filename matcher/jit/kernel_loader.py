@@ -4,7 +4,6 @@ A lock in the cache directory (`compile.lock`) lets one process at a time compil
 load the result. The child has a low priority and ends with its parent, whose pipe it reads; kernels compiled
 by then stay in the cache, so the next child continues from there, also after one is killed. If the cache is
 not writable, or the interpreter cannot be started again (a frozen application), the thread compiles.
-
 Invariant: one thread per process loads, however often `load` is called; a failure is logged once and leaves
 the process matching without kernels."""
 

@@ -101,7 +101,6 @@ def _numba_type(of: Any) -> Any:
 
 
 def _register_helpers() -> None:
-    """Make kernels call the helpers that have been defined by now."""
     global _known_helpers
     for function in helpers[_known_helpers:]:
         _implement(function, function)
@@ -109,10 +108,9 @@ def _register_helpers() -> None:
 
 
 class _SourceLocator(_CacheLocator):
-    """Places a kernel by the sources from which it is compiled.
-
-    Numba's own locators place it by its file's path and hash only that file, so every checkout would compile
-    anew, and a kernel would outlive the helpers compiled into it."""
+    """Places a kernel by the sources from which it is compiled. Numba's own locators place it by its file's
+    path and hash only that file, so every checkout would compile anew, and a kernel would outlive the helpers
+    compiled into it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._line = function.__code__.co_firstlineno
