@@ -1,12 +1,11 @@
 """Named operators: functions that a filter calls on attributes, such as `within(lat, lon, $lat, $lon, 500)`.
 
 Parser, builder, evaluation, covering, brokers and documents read `NamedOperator` alone, so a new operator is
-one entry in the table (`table.py`). (Liu et al., section 2.1.)
-
-An operator's function gets one argument per argument of the call, in order: the Arrow array of an attribute,
-without nulls, or the value of a constant or variable, in its inner form (`expressions/values.py`). Free
-variables have no argument. State comes before all others. Invariant: rows in which an attribute of the call
-is missing are never passed, since a call on a missing attribute is false, and so is its negation."""
+one entry in the table (`table.py`). (Liu et al., section 2.1.) An operator's function gets one argument per
+argument of the call, in order: the Arrow array of an attribute, without nulls, or the value of a constant or
+variable, in its inner form (`expressions/values.py`). Free variables have no argument. State comes before all
+others. Invariant: rows in which an attribute of the call is missing are never passed, since a call on a
+missing attribute is false, and so is its negation."""
 
 from __future__ import annotations
 
@@ -29,9 +28,8 @@ class Takes(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: its name, the kinds of attributes that it takes, and what it accepts.
-
-    A constant has the kind `kinds` if that is one, else float64 for numbers."""
+    """One parameter: its name, the kinds of attributes that it takes, and what it accepts. A constant has the
+    kind `kinds` if that is one, else float64 for numbers."""
 
     name: str
     kinds: frozenset[Kind]

@@ -75,7 +75,6 @@ def _scores(model: Any, features: npt.NDArray[np.float64], output: int | None) -
 
 
 def _covers(wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
-    """A lower or equal threshold, of the same attributes."""
     if wider[:-1] != narrower[:-1]:
         return False
     least, other = wider[-1], narrower[-1]

@@ -28,10 +28,9 @@ _found: dict[str, EntryPoint] | None = None
 
 
 def register(operator: NamedOperator) -> NamedOperator:
-    """Add an operator to the table of this process, and return it.
-
-    `CoveyError` for an object that is no operator, a field of the wrong type, a name that is no identifier or
-    a word of the filter language, or a name that another operator has, shipped ones included."""
+    """Add an operator to the table of this process, and return it. `CoveyError` for an object that is no
+    operator, a field of the wrong type, a name that is no identifier or a word of the filter language, or a
+    name that another operator has, shipped ones included."""
     if not isinstance(operator, NamedOperator):
         raise CoveyError(f"operator {operator!r}: expected a NamedOperator")
     name = operator.name
@@ -192,7 +191,6 @@ def _note(name: str, rule: str, error: Exception) -> None:
 
 
 def note_bounds(name: str, error: Exception) -> None:
-    """Record that the bounds of an operator do not fit its attribute."""
     _note(name, "bounds", error)
 
 
