@@ -77,10 +77,9 @@ def changing(
 
 
 class Engine(ABC):
-    """Matches events of one type against subscriptions; the module states the invariants.
-
-    Calls of several threads block each other, since kernels release the GIL and write into the engine even to
-    match. The option `threads` of an engine is how to use several processors."""
+    """Matches events of one type against subscriptions; the module states the invariants. Calls of several
+    threads block each other, since kernels release the GIL and write into the engine even to match. The
+    option `threads` of an engine is how to use several processors."""
 
     name: ClassVar[str]
 
@@ -92,9 +91,7 @@ class Engine(ABC):
     @abstractmethod
     def widen(self, event_type: EventType) -> None:
         """Add attributes to this engine's schema, which must be the beginning of `event_type`; else
-        `EventTypeError`.
-
-        Subscriptions, their ids and values stay, at no cost that grows with them."""
+        `EventTypeError`. Subscriptions, their ids and values stay, at no cost that grows with them."""
 
     def _check_widening(self, event_type: EventType) -> None:
         present = tuple(self.event_type.attributes.items())
@@ -157,9 +154,8 @@ class Engine(ABC):
         """Remove subscriptions; for an unknown or repeated id `SubscriptionError`, and none is removed."""
 
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
-        """Give some or all variables of a subscription new values, together.
-
-        Raises `SubscriptionError` for an unknown id, `VariableError` for values that do not fit."""
+        """Give some or all variables of a subscription new values, together. Raises `SubscriptionError` for
+        an unknown id, `VariableError` for values that do not fit."""
         self.update_many(one_id(subscription_id), values)
 
     @abstractmethod
@@ -228,9 +224,8 @@ def engine_names() -> tuple[str, ...]:
 
 
 def create_engine(name: str, event_type: EventType, **options: object) -> Engine:
-    """An empty engine of that name for events of one type; options are the engine's own.
-
-    Raises `CoveyError` for an unknown name, `TypeError` for an option the engine does not have."""
+    """An empty engine of that name for events of one type; options are the engine's own. Raises `CoveyError`
+    for an unknown name, `TypeError` for an option the engine does not have."""
     check_event_type(event_type)
     if name not in _ENGINES:
         raise CoveyError(f"engine {name!r}: expected one of {', '.join(_ENGINES)}")

@@ -50,10 +50,9 @@ def _excerpt(text: str, column: int) -> tuple[str, int]:
 
 
 class FilterSyntaxError(FilterError):
-    """Text that is no filter.
-
-    `text` is the whole input, `column` the offending position in it, from 0. `str(error)` has three lines:
-    the sentence, the text (shortened around the column), and a caret below the column."""
+    """Text that is no filter. `text` is the whole input, `column` the offending position in it, from 0.
+    `str(error)` has three lines: the sentence, the text (shortened around the column), and a caret below the
+    column."""
 
     def __init__(self, message: str, text: str, column: int) -> None:
         line, caret = _excerpt(text, column)

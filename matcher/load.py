@@ -20,9 +20,8 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Subscription i has the filter `filters[numbers[i]]`, and element i of every column of `values`.
-
-    Ids are distinct; every filter has a subscription, and a value or a column for each of its variables."""
+    """Subscription i has the filter `filters[numbers[i]]`, and element i of every column of `values`. Ids are
+    distinct; every filter has a subscription, and a value or a column for each of its variables."""
 
     ids: IdArray
     filters: Sequence[Filter]
@@ -70,14 +69,12 @@ class Load:
         return replace(self, filters=[filter.over(event_type) for filter in self.filters])
 
     def by_event_type(self) -> Iterator[Load]:
-        """One load per event type."""
         members: dict[str, list[int]] = {}
         for number, filter in enumerate(self.filters):
             members.setdefault(filter.event_type.name, []).append(number)
         yield from [self] if len(members) == 1 else map(self.part, members.values())
 
     def part(self, members: Sequence[int]) -> Load:
-        """The subscriptions of the filters with these numbers."""
         numbers, positions = self.members(members)
         filters = [self.filters[number] for number in members]
         named = {variable for filter in filters for variable in filter.variables}

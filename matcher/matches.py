@@ -92,10 +92,9 @@ class _IdsAlone(Search):
 
 
 class Matches:
-    """The matching subscriptions of every event of a batch; the module states how long it is valid.
-
-    `offsets, ids = matches` unpacks `ids()`, `len(matches)` is the number of events, and `matches[i]` are the
-    ids of event i. If other threads change the engine, hold its `guard` from `match` to the last product."""
+    """The matching subscriptions of every event of a batch; the module states how long it is valid. `offsets,
+    ids = matches` unpacks `ids()`, `len(matches)` is the number of events, and `matches[i]` are the ids of
+    event i. If other threads change the engine, hold its `guard` from `match` to the last product."""
 
     __slots__ = ("_any", "_counts", "_ids", "_interfaces", "_ordered", "_search")
 
