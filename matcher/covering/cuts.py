@@ -125,7 +125,7 @@ LINES: dict[Kind, Line] = {
 
 
 def point_of(line: Line, value: Scalar | None) -> Cut:
-    """The cut before an event's value, NaN and None included: the start of the value's interval."""
+    """The cut before an event's value, NaN and None included; the value is in an interval if this cut is."""
     if value is None:
         return line.missing
     return line.top if value != value else line.before(value)

@@ -2,10 +2,9 @@
 
 Vectors lie in blocks of at most `BLOCK`. A block that overflows is split near the median of the column in
 which it spreads most. Each node stores the least and the greatest value per column of its subtree, so a
-search descends only where an answer may be. A change or search is one kernel call; only nodes are split and
-merged here. Invariants: every id is in one leaf, the one to which the thresholds lead its vector; a leaf
-without vectors exists only during a change. Answers and their order depend on the history of changes alone.
-"""
+search descends only where an answer may be. A change or search is one kernel call; nodes are split and merged
+here. Invariants: every id is in one leaf, the one to which the thresholds lead its vector; a leaf without
+vectors exists only during a change. Answers and their order depend on the history of changes alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Patterns with wildcards as filters: a string operator if one fits the pattern, else a regular expression.
-"""
+"""Patterns with wildcards as filters: a string operator if one fits, else a regular expression."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Account:
     events: int = 0  # evaluations
     true: int = 0  # evaluations that were true
     took_ns: int = 0  # time of its function; 0 without a clock
-    failures: int = 0  # calls that raised, returned a wrong type or shape, or passed a deadline
+    failures: int = 0  # calls that raised, returned a wrong result, or passed a deadline
     undecided: int = 0  # evaluations without an answer: unknown here, failed, or over a limit
     reused: int = 0  # evaluations whose answer was already in the batch
 

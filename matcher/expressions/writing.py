@@ -1,7 +1,6 @@
 """The canonical text of an expression, without needless parentheses.
 
-Invariant: parsing the text against the same event type gives the same expression (tested over random ones).
-"""
+Invariant: parsing the text against the same event type gives the same expression."""
 
 from __future__ import annotations
 

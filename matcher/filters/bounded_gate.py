@@ -3,8 +3,7 @@
 `firm == $f and within(lat, lon, $lat, $lon, 500)` becomes `firm == $f and lat between $a and $b and ...`,
 with variables of its own that are computed from the values. So an engine finds the few events in the box, and
 operators are called for these. Invariant: for any values the bounded gate is true wherever the filter is. The
-first values fix the number of intervals per attribute; of later values with more, the last ones become one.
-"""
+first values fix the number of intervals per attribute; of later ones with more, the last become one."""
 
 from __future__ import annotations
 

@@ -49,8 +49,7 @@ a struct with a field per parameter's name), none where the call is false."""
 Covers = Callable[[Sequence[Any], Sequence[Any]], bool]
 """`covers(wider, narrower)`: is the operator true for the arguments `wider` wherever it is for `narrower`?
 With free variables: does it have every solution for `wider` that it has for `narrower`? Each has one entry
-per argument: a value, or None for an attribute, a free variable or a variable without a value, equal in both.
-"""
+per argument: a value, or None for an attribute, a free variable or an unset variable, equal in both."""
 
 Bounds = Callable[[Sequence[Any]], Sequence[Sequence[tuple[Any, Any]] | None]]
 """`bounds(arguments)`: per argument closed intervals, outside of which no value of the attribute makes the

@@ -22,7 +22,7 @@ MOST_LON = 540.0  # the greatest longitude: it bounds what is equal modulo 360°
 _HALF_DEGREE = pi / 360
 _FEW = 8  # points that are faster one by one: 0.2 us each, where one call for all takes at least 7 us
 _MANY = 256  # from so many on, other latitudes are left out first: 4 us instead of 25 for 1,000
-_MARGIN_M = 1.0  # for the sum of two distances in covering: rounding moves far borders by 0.3 m
+_MARGIN_M = 1.0  # margin in covering of circles: rounding moves far borders by 0.3 m
 
 
 def _evaluate(lat: Any, lon: Any, center_lat: Any, center_lon: Any, metres: Any) -> Any:
