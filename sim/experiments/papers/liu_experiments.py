@@ -44,7 +44,7 @@ def experiments(plan: PaperPlan) -> list[Experiment]:
     variants = {
         "selectivity uniform in [0, m]": base,
         "selectivity m for all": replace(base, selectivity="equal"),
-        "selectivity u**m": replace(base, selectivity="power"),
+        "selectivity u**(1/m - 1)": replace(base, selectivity="power"),
         "0.05 % matching": replace(base, matching=0.0005),
         "1 % matching": replace(base, matching=0.01),
         "5 % matching": replace(base, matching=0.05),
