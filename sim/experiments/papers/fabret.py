@@ -394,7 +394,7 @@ def _drifted(figure: str, title: str, claim: str, steps: int, result: DriftResul
         on_the_way = middle[len(middle) // 2 :][:1]
         lost, judged = fall, "the middle one of the steps on the way, so that it is better for half of them"
     else:
-        on_the_way = [None if each is None else each.times(_SLIGHTLY) for each in way]
+        on_the_way = [None if each is None else each.times(_SLIGHTLY) for each in way]  # type: ignore[misc]
         lost, judged = gain(static, frozen[-1]), f"every step, times {_SLIGHTLY:g} for 'slightly'"
     return PaperFinding(
         figure,
