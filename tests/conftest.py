@@ -51,8 +51,8 @@ def spark() -> Iterator[None]:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Tests of brokers wait for a third of their time."""
-    return (os.cpu_count() or 1) * 3 // 2
+    """Tests of brokers wait for half of their time."""
+    return 2 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(tryfirst=True)
