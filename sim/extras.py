@@ -71,7 +71,7 @@ def java() -> str | None:
 
 
 def java_version(java: str) -> str | None:
-    """Such as "17.0.9"; None if it does not run."""
+    """The version, such as "17.0.9"; None if it does not run."""
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_S)
     except (OSError, subprocess.SubprocessError):

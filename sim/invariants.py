@@ -174,8 +174,8 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
 
 
 def check_bundles(outgoing: Outgoing, where: str) -> None:
-    """Every root is in one bundle that covers it. Bundles are within the budget; under perfect merging they
-    are no wider than their roots."""
+    """Every root is in one bundle that covers it; bundles have no other roots. Bundles are within the budget;
+    under perfect merging they are no wider than their roots."""
     merger = outgoing.merger
     assert merger is not None
     members: dict[int, list[Interest]] = {}

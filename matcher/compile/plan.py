@@ -332,7 +332,7 @@ class SkeletonPlan:
 
     boxes: tuple[BoxSkeleton, ...]
     kinds: tuple[Kind | None, ...]
-    overlaps: bool  # an event may match several boxes, whatever the operands
+    overlaps: bool  # an event may match several boxes, for some values of operands
     equalities: tuple[tuple[int, ...], ...]
     """Where every box tests one attribute for equality: the operands of these tests, one per box."""
     operands: tuple[PartOperand, ...]

@@ -160,8 +160,8 @@ _short_predicate = lru_cache(maxsize=8_192)(_predicate)  # shared by all filters
 
 
 def _joined(operator: int, children: list[_Node]) -> _Node:
-    """A node, with children of its operator merged into it; a conjunction with an empty disjunction is empty.
-    """
+    """A node, with children of its operator merged into it; a conjunction with an empty disjunction becomes
+    one."""
     flat: list[_Node] = []
     for child in children:
         if operator == AND and child == _NEVER:

@@ -234,8 +234,8 @@ class Matcher:
 
     @exclusive
     def remove_many(self, ids: npt.ArrayLike) -> None:
-        """Remove subscriptions of any event types; `SubscriptionError` for an unknown or repeated id, before
-        any."""
+        """Remove subscriptions of any event types; for an unknown or repeated id `SubscriptionError`, and
+        none is removed."""
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
         for engine, positions in self._by_engine(subscription_ids):
@@ -280,7 +280,8 @@ class Matcher:
         self._changes += 1
 
     def _by_engine(self, ids: IdArray) -> Iterator[tuple[Engine, npt.NDArray[np.int64]]]:
-        """(engine, positions of its ids in `ids`); `SubscriptionError` for an unknown id, before any."""
+        """(engine, positions of its ids in `ids`); `SubscriptionError` for an unknown id, before the first
+        pair."""
         entries = self._table.find(ids)
         if (entries < 0).any():
             raise _unknown(int(ids[entries < 0][0]))
@@ -365,8 +366,8 @@ class Matcher:
 
     @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write event types and subscriptions to a file (`snapshot.py`), which has the old content or all of
-        the new."""
+        """Write event types and subscriptions to an Arrow file (`snapshot.py`), which has the old content or
+        all of the new, even if the process ends meanwhile."""
         write_snapshot(path, self.event_types, self._table)
 
     @classmethod

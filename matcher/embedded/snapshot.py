@@ -148,7 +148,7 @@ def _union(words: Words, types: Types, texts: Texts) -> pa.UnionArray:
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> tuple[list[EventType], Iterator[Chunk]]:
-    """The event types of a file, and its subscriptions; `SnapshotError` unless a whole snapshot of this
+    """The event types of a file, and its subscriptions; `SnapshotError` unless it is a whole snapshot of this
     version."""
     file = pa.memory_map(os.fspath(path))
     try:

@@ -186,8 +186,8 @@ class Ranks:
         )
 
     def labels_of_bounds(self, lows: Keys, highs: Keys) -> Keys:
-        """The labels in bounds, but open ends; a low end is a label or one above, a high end a label or one
-        below."""
+        """The labels in bounds, open ends excepted; a low end is a label or one above, a high end a label or
+        one below."""
         known = self._join().labels
         lows, highs = lows[(lows > FIRST) & (lows < LAST)], highs[(highs > FIRST) & (highs < LAST)]
         places = np.searchsorted(known, lows, side="right") - 1, np.searchsorted(known, highs)

@@ -98,8 +98,8 @@ class Evaluator:
     def explain(
         self, batch: EventBatch, residues: Residues, number: int, filter: Filter, *, readers: bool = True
     ) -> list[str]:
-        """The truth of every call of a residue for a batch of one event, in words; `filter` has its values.
-        """
+        """The truth of every call of a residue for a batch of one event, in words; `filter` is the residue's,
+        with its values."""
         names = names_of(filter.calls)
         asking = Asking(batch, range(1), self._accounts, self._run, self.on_fault, readers=readers)
         shown, row = [], np.zeros(1, np.int64)

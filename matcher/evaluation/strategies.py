@@ -162,6 +162,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 
 
 def create_strategy(name: str) -> Strategy:
+    """`CoveyError` for an unknown name."""
     if name not in STRATEGIES:
         raise CoveyError(f"evaluation {name!r}: expected one of {', '.join(STRATEGIES)}")
     return STRATEGIES[name]()

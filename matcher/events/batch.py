@@ -525,7 +525,7 @@ def _is_run(indices: npt.NDArray[np.int64], start: int) -> bool:
 
 
 def check_batch(batch: object) -> None:
-    """`EventError` for any other object."""
+    """`EventError` for an object that is no `EventBatch`."""
     if not isinstance(batch, EventBatch):
         raise EventError(
             f"batch of type {type(batch).__name__}: expected an EventBatch, as `EventBatch.from_pylist` and "

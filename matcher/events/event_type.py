@@ -185,6 +185,6 @@ def _check_key(name: str, kinds: Mapping[str, Kind], key: object) -> None:
 
 
 def check_event_type(event_type: object) -> None:
-    """`EventTypeError` for any other object."""
+    """`EventTypeError` for an object that is no `EventType`."""
     if not isinstance(event_type, EventType):
         raise EventTypeError(f"event type {event_type!r}: expected an EventType")

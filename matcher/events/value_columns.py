@@ -24,7 +24,7 @@ _VALUES = (list, str, bytes, bool, int, float, date, datetime, np.generic)
 
 def columns_of(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """The values with every column as a NumPy array, a list or an Arrow array; single values as they are.
-    `VariableError` names a column that has no numbers, strings, Booleans or times."""
+    `VariableError` names a column of anything but numbers, strings, Booleans or times."""
     if values is None:
         return {}
     check_mapping(values)

@@ -212,6 +212,7 @@ def check_call(event_type: EventType, call: Call, variables: Variables, unknown_
 
 
 def check_count(call: Call, operator: NamedOperator | None) -> None:
+    """`FilterError` for too few or too many arguments."""
     least, most = (1, None) if operator is None else operator.argument_counts
     count = len(call.arguments)
     if count < least or (most is not None and count > most):

@@ -3,8 +3,8 @@
 An entry has an operator's syntax, its attributes and operands, the truth for a value, and the values that
 pass: intervals of the attribute's order (`Interval`), on strings a range of them (`span`) or a derived
 boolean column. Evaluation reads `passes`; normal form, covering, plans and columns read the other fields, so
-that each checks the other. An operator is *outside* its complement if every present value, NaN included,
-passes one of the two. Comparisons are not: NaN passes neither `<` nor `>=`."""
+that each checks the other. An operator, as `!=`, is *outside* its complement if it passes every present
+value, NaN included, that the complement does not. Comparisons are not: NaN passes neither `<` nor `>=`."""
 
 from __future__ import annotations
 

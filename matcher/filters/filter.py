@@ -420,6 +420,6 @@ _parse_cached = lru_cache(maxsize=4096)(_parse)
 
 
 def check_filter(filter: object) -> None:
-    """`FilterError` for any other object."""
+    """`FilterError` for an object that is no `Filter`."""
     if not isinstance(filter, Filter):
         raise FilterError(f"filter {filter!r}: expected a Filter, as `parse` and `filter_of` return")

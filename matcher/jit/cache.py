@@ -40,7 +40,7 @@ def _user_cache() -> Path:
 
 @cache
 def cache_writable() -> bool:
-    """If not, each process compiles what the cache lacks."""
+    """Whether the cache directory is writable; if not, each process compiles what the cache lacks."""
     directory = cache_directory()
     try:
         directory.mkdir(parents=True, exist_ok=True)

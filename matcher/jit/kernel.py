@@ -3,7 +3,8 @@ GIL.
 
 Invariant: importing a kernel module compiles nothing and does not import Numba, which takes a second and 130
 MB. `compile_kernels` (`compiling.py`), which engines call when they are created, compiles or loads a kernel;
-it never compiles a second signature. Cached code is used only while its sources are unchanged (`cache.py`).
+a kernel never compiles a second signature. Cached code is used only while its sources are unchanged
+(`cache.py`).
 
 With COVEY_DEBUG_BOUNDS=1 in the environment, kernels check every index: `IndexError` for one outside the
 array or below 0, which Numba would count from the end. Slices are cut to the array, and `prefetch` reads
@@ -182,6 +183,7 @@ _OTHER_MULTIPLIER = np.int64(-4417276706812531889)
 
 @inlined
 def product(a, b):  # type: ignore[no-untyped-def]
+    """Modulo 2**64."""
     return np.int64(np.uint64(np.int64(a)) * np.uint64(np.int64(b)))
 
 

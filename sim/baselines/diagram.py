@@ -1,7 +1,7 @@
 """Siena's poset as a diagram of next-above and next-below relations (Carzaniga et al. 2001; Jayaram et al.,
 section 4.2, INSERT and DELETE, and 4.3, UPDATE). Invariants: a place is above another if and only if its
 region covers the other's; `above` and `below` have only direct neighbours; no two places have equal regions.
-A change costs comparisons with all roots, and with the neighbours of filters that cover it or that it covers.
+A changed filter is compared with all roots, and with the neighbours of those that cover it or that it covers.
 """
 
 from __future__ import annotations

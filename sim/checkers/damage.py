@@ -20,8 +20,8 @@ Event = tuple[str, int]
 
 
 class Damage(Observer):
-    """`behind(broker, interface)` returns the brokers reached through an interface, `reported()` the damaged
-    records that each broker has reported."""
+    """`behind(broker, interface)` returns the brokers reached through an interface, `reported()` the number
+    of damaged records that each broker has reported."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@
 - Motion: an event is expected if it matches at each ingress time that it may have, since events that travel
   together share the earliest.
 - A subscription does not end before its validity period is over, and gets nothing after its end.
-- No event is delivered twice to one subscription, and events of one publisher in order, except replays.
+- No subscription gets an event twice, or events of one publisher out of order, except replays.
 
 A crashed broker or a moving link may lose events that are not durable: none is expected until all is at rest.
 With `lossy` (static routing, unsubscribe-first) missed events that crossed a change are only counted.
@@ -96,7 +96,8 @@ class JudgedSubscription:
         return self.versions[-1][1]
 
     def expects(self, row: Mapping[str, Any], values: Mapping[str, Any], at_ns: int) -> bool:
-        """With Motion for each ingress time from `at_ns` - INGRESS_SPAN_NS to `at_ns`, by its ends."""
+        """Whether values match an event; with Motion at each ingress time from `at_ns` - INGRESS_SPAN_NS to
+        `at_ns`, by its ends."""
         if not moves(values):
             return self.columns.matches(row, values)
         times = (at_ns, at_ns - INGRESS_SPAN_NS)

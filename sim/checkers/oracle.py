@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class SubscriberHistory(Generic[Event, Values]):
-    """The changes of one subscriber and the events it received, in order.
+    """The changes of one subscriber and the events it received, in order; `matches` is its condition.
 
     The subscription with the values `start` must have settled before the first event is published.
     """

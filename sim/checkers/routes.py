@@ -2,9 +2,9 @@
 clients; and the state of an overlay built anew, with the same clients and no past.
 
 From a to b and for one event type, a has slots only if a client on b's side advertises the type or the type
-is durable: the maximal elements of the interest of all clients on a's side. With merging the slots cover this
-interest, and no more together (perfect) or in no more slots than the budget; with content filters they cover
-the interest that intersects these.
+is durable: the maximal elements of the interest of all clients on a's side; and a has the attributes of every
+advertisement on b's side. With merging the slots cover this interest, and no more together (perfect) or in no
+more slots than the budget; with content filters they cover the interest that intersects these.
 
 Between the overlay and the one built anew ids, epochs, the choice among filters with the same events, and
 additional attributes of widened schemas may differ, so slots are compared as regions. With damping, a budget

@@ -1,7 +1,8 @@
 """The judge of traffic: an event crosses a link at most once, and never back. Events of one publisher and
 type keep their order on a link, so the highest sequence number per direction is enough. Replays, for gapless
 updates and for views, are out of order: all their numbers are stored. From a crash until all is at rest a
-neighbour may repeat events in the same direction, and brokers may drop events."""
+neighbour may repeat events in the same direction, and brokers may drop events; replays for views may repeat
+events from the first crash on."""
 
 from __future__ import annotations
 

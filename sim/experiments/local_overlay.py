@@ -1,5 +1,5 @@
 """Overlays of broker processes on this machine, on free ports, for the duration of an `async with` block;
-their links may have delays (Jayaram et al., section 5.3, add 10 ms to every link).
+a TCP proxy may delay each link (Jayaram et al., section 5.3, add 10 ms) and a broker's clients.
 
 Brokers have their own process groups, so Ctrl-C in a terminal reaches only this process, whose clients leave
 before the brokers end. They stay in its session, since Linux gives each session its own share of the

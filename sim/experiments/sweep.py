@@ -136,8 +136,8 @@ def _check_differ(planned: Sequence[PlannedRun]) -> None:
 
 
 def _words(texts: Sequence[str]) -> list[str]:
-    """Different parts of folders' names. Texts that differ only in other characters, or in case, which some
-    file systems ignore, get a part of their hash."""
+    """Different parts of folders' names. Texts that differ only in characters without a place in such names,
+    or in case, which some file systems ignore, get a part of their hash."""
     words = [re.sub(r"[^A-Za-z0-9.+-]+", "-", text) for text in texts]
     times = Counter(word.lower() for word in words)
     return [

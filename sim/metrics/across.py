@@ -60,8 +60,9 @@ _OPTIONS = ("engine", "poset", "routing", "resubscribe")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs with equal parameters. `metrics` are means over the runs that have a value, `intervals` theirs
-    (`mean_interval`). `system` is the name of their system if it has one, else how a subscription changes."""
+    """Runs with equal parameters. `metrics` are means over the runs that have a value, `intervals` the means'
+    intervals (`mean_interval`). `system` is the name of their system if it has one, else how a subscription
+    changes."""
 
     parameters: dict[str, Any]
     runs: int

@@ -271,6 +271,7 @@ class SparkError(CoveyError, ValueError):
 
 
 def check_form(master: str) -> None:
+    """`SparkError` for a text that names no master."""
     if not _FORM.fullmatch(master):
         raise SparkError(f"master is {master!r}: expected local[CORES], spark://HOST:PORT, yarn or {_REMOTE}")
 

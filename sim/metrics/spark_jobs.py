@@ -75,7 +75,8 @@ def cancel_jobs(session: SparkSession) -> None:
 
 @contextmanager
 def interruptible_launch() -> Iterator[None]:
-    """`interruptible` for pyspark's start of Java: terminates it, since it would outlive this process."""
+    """`interruptible` for pyspark's start of Java: an interrupt terminates Java, which would outlive this
+    process."""
     from pyspark import java_gateway
 
     module: Any = java_gateway

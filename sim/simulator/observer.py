@@ -134,7 +134,7 @@ class Observer:
         """A broker loses its state."""
 
     def released(self, broker: str, neighbour: str) -> None:
-        """A broker has ended a link that moves: pending events of it are lost."""
+        """A broker has ended a link that moves: messages pending there are lost."""
 
     def restarted(self, broker: str) -> None:
         """A broker starts again."""

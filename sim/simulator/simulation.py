@@ -218,7 +218,8 @@ class Simulation:
         self.moving.start(name)
 
     def leave_broker(self, name: str, then: Callable[[], None]) -> None:
-        """A broker drains and ends, with its clients; after `then` the others have to `reload` the file."""
+        """A broker drains and ends, with its clients; then calls `then`. The others have to `reload` the
+        file."""
         assert self._rule is not None
         left = name.removeprefix("broker/")
         links = links_without(self._rule.brokers, self._file_links, left)

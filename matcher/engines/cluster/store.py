@@ -57,7 +57,7 @@ class ClusterStore(RowStore):
 
     @property
     def arrays(self) -> a.StoreArrays:  # type: ignore[override]
-        """Of the arrangement where rows are placed."""
+        """The arrays of the arrangement where rows are placed."""
         return self.placement.arrangement.arrays
 
     @property

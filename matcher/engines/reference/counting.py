@@ -2,8 +2,9 @@
 non-canonical one (Bittner and Hinze 2005).
 
 Phase one finds the predicates that an event satisfies, phase two counts them per subscription. The
-non-canonical engine counts the leaves of filters without normal form, one row per subscription; a tree is
-evaluated once its least number of leaves holds. Invariant: a row's predicates are its leaves, in order.
+non-canonical engine counts the leaves of filters as they are, so without a cap, one row per subscription; it
+evaluates a tree once the tree's least number of leaves holds. Invariant: a row's predicates are its leaves,
+in order.
 """
 
 from __future__ import annotations

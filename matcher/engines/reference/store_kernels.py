@@ -88,7 +88,8 @@ def hash_predicate(column, low, high):  # type: ignore[no-untyped-def]
 
 @kernel(TABLE, frozen(int64), frozen(int64, 2), frozen(int64, 2), int64, array(int32, 2))
 def acquire_predicates(table, columns, lows, highs, start, out):  # type: ignore[no-untyped-def]
-    """Number the predicates in out[t, i], i >= start, and count users; returns the first i without room."""
+    """out[t, i] = the number of `lows[t, i] <= columns[t] <= highs[t, i]`, with one user more, for i >=
+    start; returns the first i without room."""
     state, mask, tests = table.state, np.int64(table.hashed.size - 1), columns.size
     for i in range(start, lows.shape[1]):
         if state[TOP] + tests > table.columns.size or 2 * (state[USED] + tests) > table.hashed.size:

@@ -172,7 +172,7 @@ class GatedSubscriptions:
     def decide(
         self, batch: EventBatch, rows: Numbers, numbers: Numbers, groups: Numbers | None = None
     ) -> Mask:
-        """Which pairs match: bool[n]. With groups, at least one pair of each group where any does."""
+        """Which pairs match: bool[n]. With groups, at least one pair of each group that has a match."""
         matching: Mask = self._evaluator.decide(batch, self._residues, rows, numbers, groups) == TRUE
         return matching
 

@@ -5,7 +5,7 @@ broker, `symbol == $symbol and price < $limit`, of which about 1 % match an even
 relays that parse, filter and forward each message (`relays.py`). All chains are measured in turns, in short
 rounds after a warm-up, so that a slow phase of the machine affects all; a figure is the median of the rounds.
 
-- *Batches*: as fast as the chain accepts them; events by the time from the first publish to the last arrival.
+- *Batches*: as fast as the chain accepts them; events divided by the time from first publish to last arrival.
 - *Sequence*: the same with single events, a loop of `await client.publish(...)`.
 - *One by one*: a client waits for the arrival of each event at the far end before the next.
 - *Rates*: single events at a steady rate; one-way latency from just before `publish` to the delivery, the

@@ -125,7 +125,8 @@ class MatchResult:
 
 
 def make_engine(text: str, workload: Workload, threads: int) -> Engine:
-    """With options after a colon: `search_tree:factoring=0`. `CoveyError` for an unknown name or option."""
+    """An engine by name, with options after a colon: `search_tree:factoring=0`. `CoveyError` for an unknown
+    name or option."""
     name, _, options = text.partition(":")
     settings: dict[str, Any] = {}
     for option in filter(None, options.split(",")):

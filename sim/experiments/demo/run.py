@@ -94,7 +94,7 @@ MOVING_BAND = Strategy(
 
 
 def _usual_volume(quote: Quote, values: Values) -> Values:
-    """Up above twice the usual volume, down below 80 % of it."""
+    """Moves the usual volume up above twice its value, down below 80 %."""
     volume, usual = quote["volume"], values["usual"]
     if volume > 2.0 * usual:
         return {"usual": 1.3 * usual}
@@ -174,10 +174,10 @@ class DemoOutcome:
 class Demonstration:
     """One run; `replay` is its state while `run` executes.
 
-    `resubscribe` ("unsubscribe-first" as in Jayaram et al., Fig. 2, or "subscribe-first") is for static
-    routing. `rate` is in quotes per second; None is as fast as the overlay accepts them. `restart` names a
-    broker to kill and start again half-way. `on_ready` is awaited with the overlay when the traders have
-    subscribed, before the first quote.
+    `resubscribe` ("unsubscribe-first" as in Jayaram et al., Fig. 2, or "subscribe-first") is how clients
+    change subscriptions under static routing. `rate` is in quotes per second; None is as fast as the overlay
+    accepts them. `restart` names a broker to kill and start again half-way. `on_ready` is awaited with the
+    overlay when the traders have subscribed, before the first quote.
     """
 
     def __init__(

@@ -229,7 +229,7 @@ class City:
         self.heard = np.full(settings.vehicles, -np.inf)
         """By vehicle, when it was last delivered to a box."""
         self.control_per_change = 0.0
-        """Control messages over links, since the last switch."""
+        """Control messages over links per change, since the last switch."""
         self.error: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._opened = Clients()

@@ -230,7 +230,7 @@ _EVENTS = ("Publish", "Deliver")
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Since its start, of a link in one direction, or of a broker with its clients."""
+    """Counters since the broker's start, of a link in one direction, or of a broker with its clients."""
 
     events: int = 0
     control: int = 0

@@ -79,7 +79,7 @@ class Loaded:
 
 
 def load(plan: PaperPlan, progress: Progress) -> list[Loaded]:
-    """Filters over the paper's |p|, s^r and S_s, as far as such conjunctions have this s^r."""
+    """Filters over the paper's |p|, S_s and, as near as these allow, s^r; each shape once."""
     count = plan.pick(100, 2_000, 20_000)
     sizes = plan.pick((6, 12), (10, 20, 30, 50), (5, 10, 20, 30, 40, 50))
     conjunctions = plan.pick((1, 2, 4), (1, 2, 3, 4, 6, 8), (1, 2, 3, 4, 5, 6, 7, 8))

@@ -25,7 +25,8 @@ from covey.sim.trace.trace import Trace
 @dataclass(slots=True)
 class RunSummary:
     """The counts and findings of one run. Deliveries: expected = fulfilled + excused + missed, and fulfilled
-    + additional = delivered."""
+    + additional = delivered. Excused ones were no longer expected after a change, a departure or a crash;
+    `spurious` events reached a client and were discarded by its own evaluation."""
 
     scenario: Scenario
     brokers: int = 0

@@ -182,6 +182,6 @@ def grow_block(store, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def shrink_block(store, block):  # type: ignore[no-untyped-def]
-    """Move a block to the next smaller size, if there is room: removing never fails."""
+    """Move a block, whose rows fit, to the next smaller size, if there is room: removing never fails."""
     if pool_has_room(store):
         resize_block(store, block, np.int64(store.blocks[block, a.BLOCK_SIZE]) - 1)

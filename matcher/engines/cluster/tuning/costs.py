@@ -118,7 +118,7 @@ def table_cost(width: int, moves: float, buckets: float) -> float:
 
 
 def checking_cost(passed: npt.NDArray[np.float64], rows: npt.NDArray[np.float64]) -> float:
-    """Nanoseconds per event for checking groups of so many rows, of which it reaches these parts."""
+    """Nanoseconds per event for checking groups of so many rows, of which an event reaches these parts."""
     return float((passed * rows).sum()) * CHECK
 
 

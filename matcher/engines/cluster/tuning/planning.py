@@ -21,7 +21,8 @@ _MOST_SINGLES = 10_000
 _SPACE = 1 << 20
 _SPACE_PER_ROW = 64
 _ALIKE, _APART = 48, 192
-"""A first test gets its own table from so many reached rows on: with most of a schema's rows, or not."""
+"""Reached rows from which on a first test gets its own table: if most of its schema's rows have it, and if
+not."""
 _MOST_BITMAPS = 64  # columns of leaves that have bitmaps
 _FEWEST_IN_LEAVES = 4096
 _SELDOM = 64  # a column has a bitmap when one row in this many tests it

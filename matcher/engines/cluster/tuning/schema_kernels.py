@@ -58,7 +58,8 @@ def fits(line, schema):  # type: ignore[no-untyped-def]
 
 @kernel(array(int32, 2), frozen(int64), frozen(int64, 2), array(int64, 2))
 def use_schemas(signatures, numbers, schemas, uses):  # type: ignore[no-untyped-def]
-    """Write each signature's use of the first schema, a line of columns, that it fits, and hashed tests."""
+    """Write, by signature, the use of the first schema (a line of columns) that it fits, and to the
+    signature's line the hashed tests."""
     for i in range(numbers.size):
         line = signatures[numbers[i]]
         use = uses[i]
