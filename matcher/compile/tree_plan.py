@@ -93,7 +93,7 @@ def make_tree(
 
 
 def _write(node: _Node, leaves: list[_Leaf], words: list[int], depth: int) -> int:
-    """Append a node's leaves and words; returns how many inner nodes it nests."""
+    """Append a node's leaves and words; returns the depth of its deepest inner node."""
     if isinstance(node, _Leaf):
         words.append(len(leaves))
         leaves.append(node)

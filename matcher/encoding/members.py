@@ -2,8 +2,8 @@
 
 An event's key in a column of sets is the number of the set that contains its value. Disjoint sets share a
 column, so that they cost an event no more than one of them; without a set, the key is MISSING, for which
-engines look nothing up. A set alone in its column, for `not in`, has the key 0 instead. Invariant: a value is
-in at most one set of a column."""
+engines look nothing up. In the column of a set alone, for `not in`, that key is 0. Invariant: a value is in
+at most one set of a column."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class SimulatedClient:
         """Its clock minus virtual time."""
         self.reading = True
         self.republishes: EventType | None = None
-        """The user publishes `derives(event)` under this type for each event, before reading the next."""
+        """The user publishes the events `derives(event)` of each event under this type before reading on."""
         self.derives: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda event: [event]
         self._limits = limits or Limits()
         self._options = dict(endpoint_options or {})

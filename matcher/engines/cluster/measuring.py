@@ -123,9 +123,8 @@ def count_checks(arrangement: Arrangement, keys: Keys, worker: Worker) -> Steps[
 
 def range_classes(narrow: int, widest: int) -> Keys:
     """The reach of every class of ranges: half an octave apart, `widest` at an even place. The last two reach
-    across all codes, so that every range has a class; below `narrow` it is negative, so that no range has
-    one.
-    """
+    across all codes, so that every range has a class; reaches below `narrow` are negative, so that no range
+    is in their classes."""
     middle = 1 << k.CLASS_BITS - 1
     reaches = np.array([ceil(widest * 2.0 ** ((i - middle) / 2)) for i in range(2 * middle)], dtype=np.int64)
     reaches[-2:] = np.maximum(reaches[-2:], a.NEVER)

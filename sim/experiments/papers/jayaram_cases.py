@@ -300,7 +300,7 @@ _PILOT_MESSAGES = 200
 
 
 def pilot_scenario(pilot: Pilot, calibrations: Mapping[str, str], message_ns: float) -> Scenario:
-    """Two hundred changes or events at a fifth of the busiest broker, where one costs about `message_ns`."""
+    """Two hundred changes or events, at a rate that keeps a broker a fifth busy if one takes `message_ns`."""
     case = pilot.case
     costs = Assumption(pilot.costs, "", costs=pilot.costs)
     scenario = scenario_of(case, costs, case.static, calibrations, pilot.seed, 0.0).having(name=pilot.name)
