@@ -57,7 +57,8 @@ class Traffic(Observer):
         self._after_release = True  # an Unadvertise overtakes events, which are dropped behind it
 
     def quiet(self) -> None:
-        """Call it when all is at rest: then neither an earlier crash nor a moved link excuses anything."""
+        """Call it when all is at rest: then neither an earlier crash nor a moved link excuses anything but
+        repeated replays for views."""
         self._after_release = False
         if self._after_crash:
             self._after_crash = False
