@@ -122,7 +122,7 @@ class Visitors:
 
     async def _stall(self, client: Client, policy: str) -> None:
         """Subscribe to many events, and read none of them for some seconds. Under "block" they are fewer than
-        the broker queues, which would otherwise hold the steady rate."""
+        the broker queues, or it would block the publisher."""
         width = 0.01 if policy == SlowConsumer.BLOCK.value else 0.1
         await client.subscribe(STEADY, "share between $low and $high", values=self._range(width))
         await self._pause(self._random.uniform(0.5, 4.0))

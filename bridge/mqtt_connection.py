@@ -171,7 +171,7 @@ class Connection:
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
         """Publish messages. Returns once the MQTT broker has acknowledged all, or the connection has broken,
-        the unacknowledged ones."""
+        with the unacknowledged ones."""
         left: dict[int, Outgoing] = {}
         done = asyncio.get_running_loop().create_future()
         for each in messages:

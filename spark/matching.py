@@ -180,7 +180,7 @@ class _Matching:
     def _searched(
         self, matcher: Matcher, records: pa.RecordBatch
     ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Parts of a batch, with the rows and ids that match."""
+        """Parts of a batch; the filters that match row i of one have `ids[offsets[i]:offsets[i + 1]]`."""
         names = [name for name in self.event_type.names if name in records.schema.names]
         columns = pa.RecordBatch.from_arrays([records.column(name) for name in names], names=names)
         start, size = 0, max(1, min(_FIRST_EVENTS, _MOST_IDS // max(len(matcher), 1)))

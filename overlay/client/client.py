@@ -254,11 +254,12 @@ class Client:
 
     @property
     def session(self) -> ClientSession:
+        """The state machine of the protocol."""
         return self._core
 
     @property
     def ticket(self) -> str:
-        """Of a connected durable session; changes when it moves. Its holder may take the session over."""
+        """The durable session's, once connected; changes when that moves. Its holder may take it over."""
         return self._endpoint.ticket
 
     @property
@@ -287,6 +288,7 @@ class Client:
 
     @property
     def broker(self) -> str:
+        """The name of the current broker, or of the last one."""
         return self._driver.broker
 
     # --- publishing -------------------------------------------------------------------------------
@@ -376,7 +378,7 @@ class Client:
 
         A lost connection or a restart of the broker delays events, and neither loses nor repeats any. The end
         of the client raises its error in waiting calls. A call cancelled while it waits for room publishes
-        nothing.
+        nothing; cancelled while it waits for the broker, it has published.
         """
         if values:
             attributes = {**dict(values), **attributes}
@@ -473,7 +475,7 @@ class Client:
         `valid_for` is seconds until the broker ends the subscription, even without this client, unless
         renewed (`Subscription.renew`). `ValueError` outside of 0.001 s to ten years.
 
-        `max_rate` bounds the events per second of each key to the newest; superseded ones are counted
+        `max_rate` bounds the events per second of each key: the newest are delivered, superseded ones counted
         (`Subscription.conflated`) and reported (`on_gap`, `gaps`). `ValueError` for a type without a key,
         `SubscriptionError` with `deliveries()`.
 
@@ -736,6 +738,7 @@ class SyncClient(Blocking[Client]):
     def update_many(
         self, updates: Mapping[SyncSubscription, Mapping[str, object]], /, *, timeout: float | None = None
     ) -> None:
+        """As `Client.update_many`."""
         wrapped = {
             each._wrapped if isinstance(each, SyncSubscription) else each: values
             for each, values in updates.items()

@@ -8,6 +8,8 @@ from covey.matcher.errors import CoveyError
 
 
 class ConnectError(CoveyError, ConnectionError):
+    """No broker answers, or the broker refuses this client; `status` is the name of a gRPC status."""
+
     def __init__(self, reason: str, status: str = "UNAVAILABLE") -> None:
         super().__init__(reason)
         self.status = status

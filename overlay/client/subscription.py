@@ -173,6 +173,7 @@ class Subscription:
 
     @property
     def values(self) -> dict[str, Scalar]:
+        """The newest values of the variables."""
         self._announce_fields()
         return dict(self._values)
 
@@ -261,8 +262,8 @@ class Subscription:
         await self._owner.settle(timeout, f"the renewal of subscription {self.id}")
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
-        """Nothing more is handed out, iteration ends. Repeatable. `SubscriptionError` if it has ended by
-        itself."""
+        """Cancel the subscription: nothing more is handed out, iteration ends. Repeatable.
+        `SubscriptionError` if it has ended by itself."""
         if self._cancelled:
             return
         self._owner.unsubscribe(self)
@@ -375,6 +376,7 @@ class Subscription:
 
     @property
     def is_paced(self) -> bool:
+        """Whether it has a maximal rate."""
         return self._pacer is not None
 
     def _lose(self, gap: Gap) -> None:

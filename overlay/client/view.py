@@ -128,6 +128,7 @@ class View:
 
     @property
     def values(self) -> dict[str, object]:
+        """The newest values of the variables."""
         return dict(self._subscription.values)
 
     async def update(
@@ -149,12 +150,12 @@ class View:
         self._subscription.moved()
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Nothing more is handed out, iteration ends. Repeatable."""
+        """Cancel the view: nothing more is handed out, iteration ends. Repeatable."""
         await self._subscription.unsubscribe(timeout=timeout)
 
     def snapshot(self) -> pa.Table:
-        """What has arrived, one row per key. Its changes still wait for a reader; many of one key become one
-        or two."""
+        """What is inside by all that has arrived, one row per key. Its changes still wait for a reader; if
+        many wait, those of a key become one or two."""
         with self._subscription.bounded():
             return pa.Table.from_batches([self._reader.batch().record_batch])
 
@@ -170,7 +171,7 @@ class View:
             return self._events.popleft()
 
     def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """The events' columns, and `change`: enter, change or leave."""
+        """The changes, in the events' columns and `change`: enter, change or leave."""
         return Reading(self._next_records)
 
     async def _next_records(self) -> pa.RecordBatch:

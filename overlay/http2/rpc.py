@@ -31,7 +31,7 @@ from covey.overlay.http2.stream import Stream
 _MOST_DETAILS = 1_000
 """Characters of an error's text, up to 12 bytes each: an oversized header block would end the connection."""
 _LINGER_NS = 5_000_000_000
-"""How long the end of a call waits for a peer that reads none of its messages."""
+"""How long the end of a call waits for a peer that does not read the messages before it."""
 _PARTIAL_BYTES = 16 << 20
 _SMALL_PART = 256
 """Smaller parts of a message, except the last, take a permit."""

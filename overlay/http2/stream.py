@@ -140,7 +140,8 @@ class Sender:
             self.ready.append(stream)
 
     def send_message(self, stream: Stream, message: bytes) -> None:
-        """Send a message as one frame if the windows permit it and no stream waits, else queue it."""
+        """Send a message as one frame if the windows permit it and no stream waits, else queue it. No effect
+        on a stream that has ended."""
         if stream.ending:
             return
         length = len(message)

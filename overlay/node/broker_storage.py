@@ -280,7 +280,7 @@ class BrokerStorage:
         return records, reading.next, lost
 
     def batches(self, type_name: str) -> Iterator[EventBatch]:
-        """In order, except copies."""
+        """All stored batches, in order, except copies."""
         of_type = self._logs[type_name]
         return of_type.batches(of_type.log.first)
 
@@ -316,7 +316,7 @@ class BrokerStorage:
     # --- syncing --------------------------------------------------------------------------------------------
 
     def begin_sync(self) -> None:
-        """Then call `run_sync`, in any thread, then `end_sync`."""
+        """Call `run_sync` next, in any thread, then `end_sync`."""
         self._state_syncing = self._state.written if self._state.unsynced else None
         for of_type in self._logs.values():
             commit = of_type.log.begin_sync()

@@ -358,7 +358,7 @@ class Node:
             self._run(lambda _: self.endpoint.deliver())
 
     def start(self) -> None:
-        """On the running loop, once the broker listens."""
+        """Call on the running loop, once the broker listens."""
         now_ns = time.monotonic_ns()
         self.endpoint.opened(now_ns)
         self._timer.arm(self.endpoint.next_timer(), self._on_timer)

@@ -147,7 +147,7 @@ async def accept(node: Node, call: RpcCall) -> None:
 
 
 async def _accepted(node: Node, call: RpcCall) -> NodeConnection:
-    """From a call's hello. `CallError` if refused."""
+    """The connection that a call's hello begins. `CallError` if refused."""
     if node.draining:
         raise StreamClosedError("UNAVAILABLE", f"broker {node.name} is shutting down")
     try:

@@ -111,8 +111,8 @@ def _differing(running: Overlay, read: Overlay, name: str) -> Iterator[str]:
 
 
 def _check_durable_links(running: Overlay, read: Overlay, file: Path) -> None:
-    """`ConfigError` unless the links between remaining brokers stay and join them. Else durable events would
-    be lost that wait for a link that ends, or come before the new path carries interest."""
+    """With durable types, `ConfigError` unless the links between remaining brokers stay and join them. Else
+    events would be lost that wait for a link that ends, or come before the new path carries interest."""
     staying = [name for name in running.brokers if name in read.brokers]
     between = {frozenset(link) for link in running.links if set(link) <= set(staying)}
     moved = between - {frozenset(link) for link in read.links}

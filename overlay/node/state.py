@@ -62,12 +62,12 @@ def missing(node: Node) -> list[Missing]:
 
 
 def explain_at(node: Node, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:
-    """As the core's `explain`, with the neighbours' addresses."""
+    """As the core's `explain`, with each neighbour's address, and whether it is connected."""
     return explain(node.core, interface, subscription_id, event, time.time_ns()) | _neighbours(node)
 
 
 def follow_at(node: Node, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
-    """As the core's `follow`, with the neighbours' addresses."""
+    """As the core's `follow`, with each neighbour's address, and whether it is connected."""
     return follow(node.core, type_name, publisher, sequence) | _neighbours(node)
 
 

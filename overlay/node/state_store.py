@@ -75,7 +75,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
 """
 _BUSY_MS = 5_000
 _DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""For tables or columns that are damaged."""
+"""SQLite's codes for a damaged database; `SQLITE_ERROR` is for a damaged name of a table or column."""
 _SUBSCRIPTION = "SELECT * FROM subscriptions WHERE interface = ? AND id = ?"
 _FORGET_COPIES = "DELETE FROM cursors WHERE interface IN (SELECT receiver FROM arrivals WHERE interface = ?)"
 
@@ -93,7 +93,7 @@ def with_crc(table: str, row: Sequence[object]) -> tuple[object, ...]:
 
 
 def damage_of(database: sqlite3.Connection) -> str:
-    """In one phrase; "" if nothing is. Reads everything."""
+    """What is damaged, in one phrase, or "". Reads everything."""
     (said,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if said != "ok":
         return str(said).replace("\n", " ")

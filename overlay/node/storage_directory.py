@@ -43,13 +43,13 @@ def log_directory(directory: Path, type_name: str) -> Path:
 
 
 def log_directories(directory: Path) -> Iterator[tuple[str, Path]]:
-    """Durable types and directories."""
+    """The durable types, and the directories of their logs."""
     for path in sorted(directory.glob(_LOG + "*")):
         yield unquote(path.name.removeprefix(_LOG)), path
 
 
 def stored_states(directory: Path) -> list[Path]:
-    """In a broker's directory or one level below. `InputError` if there are none."""
+    """The states in a broker's directory, or one level below. `InputError` if there are none."""
     states = sorted(path for path in (directory / STATE, *directory.glob(f"*/{STATE}")) if path.exists())
     if not states:
         raise InputError(f"{directory}: expected the directory of a broker, with {STATE}, or one above it")

@@ -45,6 +45,8 @@ CANNOT_STORE = "cannot store events"
 
 
 class StorageError(CoveyError):
+    """`path` cannot be used; `sentence` is what is wrong with it, and what was expected."""
+
     def __init__(self, problem: Problem, path: str, sentence: str) -> None:
         super().__init__(f"{path}: {sentence}")
         self.problem = problem
@@ -74,13 +76,13 @@ class FileWriter(Protocol):
 class Files(Protocol):
     @property
     def path(self) -> str:
-        """For messages."""
+        """The directory, for messages."""
 
     def names(self) -> list[str]:
-        """Sorted."""
+        """The files' names, sorted."""
 
     def size(self, name: str) -> int:
-        """In bytes."""
+        """The bytes of a file."""
 
     def read(self, name: str, position: int, size: int) -> bytes:
         """Fewer bytes at the end of the file."""
@@ -92,7 +94,7 @@ class Files(Protocol):
         """Open an existing file to write from `position` on."""
 
     def truncate(self, name: str, size: int) -> None:
-        """Durable."""
+        """Durable on return."""
 
     def remove(self, name: str) -> None:
         """Durable after `sync_directory`."""

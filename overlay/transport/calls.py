@@ -272,7 +272,7 @@ class RpcCall:
         return partial(self._connection.flush_soon, self)
 
     def send(self, message: bytes) -> None:
-        """Without bound."""
+        """Queue a message, without a bound."""
         if self._stream is not None:
             self._http2.send_message(self._stream, message)
             self._connection.flush_soon()

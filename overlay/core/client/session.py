@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 class ClientSession:
     """One client. `publisher` identifies its events and must be new whenever the client has lost its state,
     or `first_sequence` above all earlier numbers; repeated events have their old numbers. `clock_ns` of calls
-    is by a monotonic clock, which validity periods use. `resubscribe` is "subscribe-first" or
-    "unsubscribe-first". Raises `ValueError` for another routing or order."""
+    is by a monotonic clock, which validity periods use. `routing` is "parametric" or "static", `resubscribe`
+    "subscribe-first" or "unsubscribe-first". Raises `ValueError` for another routing or order."""
 
     def __init__(
         self,
@@ -514,8 +514,8 @@ class ClientSession:
         return [] if matches is None else matches.divided()
 
     def matches(self, message: Deliver) -> Matches | None:
-        """As `shares`, undivided: the cost does not grow with the subscriptions. Call only one of both for a
-        message."""
+        """As `shares`, undivided: the cost does not grow with the subscriptions. None if none has the event
+        type any more. Call only one of the two for a message."""
         return self._reception.matches(message, self.epoch)
 
     def strict(self, matches: Matches) -> Matches:

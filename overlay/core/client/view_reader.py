@@ -1,8 +1,9 @@
 """What is inside of a view, how that changes, and what waits for its reader, without I/O.
 
-*State.* Each arrival, and each move of the bounds, gives *changes*. Invariant: what was entered and has not
-left is inside, each key once. Where keys enter by a narrower filter than they leave by, what only the wider
-one matches is *hidden* until it enters.
+*State.* Each arrival, and each move of the bounds, gives *changes*. A key's events arrive in order, except
+repetitions, which are dropped. Invariant: what was entered and has not left is inside, each key once. Where
+keys enter by a narrower filter than they leave by, what only the wider one matches is *hidden* until it
+enters.
 
 *Reader.* Arrivals and moves are applied in order, when the state is read: events under the newest values.
 Invariant: credit for events is granted again once they are applied, and what was applied and not read is
@@ -80,7 +81,7 @@ class ViewState:
         return len(self._events)
 
     def arrived(self, batch: EventBatch, *, replayed: bool, departed: bool) -> list[Changes]:
-        """The last events of their keys, or if `departed` the ones that leave. `CapacityError` beyond
+        """The last events of their keys, or if `departed` those with which keys leave. `CapacityError` beyond
         `max_keys`."""
         keys = self._keys_of(batch)
         if len(set(keys)) < len(keys):  # in order, one event per key

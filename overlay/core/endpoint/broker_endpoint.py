@@ -186,8 +186,8 @@ class BrokerEndpoint(Interfaces, Generic[M]):
         return arrival.handled
 
     def next_frame(self, interface: Interface, connection: Connection) -> Frame[Message] | None:
-        """The next frame for a connection, which is woken if there is another one. None for a replaced
-        connection, or a frame that would acknowledge events that sessions have yet to get."""
+        """The next frame for a connection, which is woken if there is another one. None also for a
+        replaced connection, or a frame that would acknowledge events that sessions have yet to get."""
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
             return None

@@ -154,7 +154,7 @@ PART = 32
 PAUSE_NS = 2_000_000
 """The least time between the beginnings of two parts."""
 _REST = 3
-"""The least pause after a part, in times of its length."""
+"""The least pause after a part, in multiples of its duration."""
 
 
 class Endings:
@@ -217,8 +217,8 @@ class Endings:
         self._rest_until_ns = now_ns + _REST * spent_ns
 
     def withdraw_void(self, interface: Interface) -> bool:
-        """Withdraw a part of what a client has not repeated; True if there is more, and the SyncEnd has to
-        come again."""
+        """Withdraw a part of what a client has not repeated, if that is more than one; True: the SyncEnd has
+        to come again. O(part), except the first time."""
         peer = self._tables.peers.get(interface)
         if peer is None or len(peer.stale_subscriptions) <= self._part:
             self._void.pop(interface, None)

@@ -96,7 +96,7 @@ class Interfaces(EndpointState):
         self.end_challenge(interface, won=False)
 
     def set_options(self, options: EndpointOptions) -> None:
-        """All but the sizes of events and frames may differ, in which neighbours agree."""
+        """All may change but the sizes of events and frames, in which neighbours agree."""
         self.options = options
         self.quotas.bounds = options.bounds
         for queue in self.queues.values():

@@ -2,7 +2,8 @@
 
 A pending Update absorbs later values of its subscription, in its own position. The newest epoch follows, on
 an Update without values if necessary, so an epoch is acknowledged only when values at least as new have taken
-effect. No Update overtakes a message that creates, replaces or removes a subscription.
+effect. No Update overtakes a message that creates, replaces or removes a subscription. The newest Acknowledge
+replaces earlier ones, as does the newest Hold of an event type.
 
 Merged values overtake other Updates, so an Update that narrows a slot may precede the one that widens another
 to cover the difference. The peer must not observe the state between: all messages between the two positions

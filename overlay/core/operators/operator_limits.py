@@ -43,7 +43,8 @@ class OperatorLimits:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Without events, `reason` is why, behind the operator's name and a colon."""
+    """A call may have `events`, and take `deadline_ns`. Without events, `reason` is why, behind the
+    operator's name."""
 
     events: int
     deadline_ns: int = 0

@@ -113,8 +113,8 @@ def retire_source(tables: Tables, call: Call, state: TypeState, source: Interfac
 
 
 def evict_over_common(tables: Tables, call: Call) -> None:
-    """Evict keys of the largest types down to the common bound. No delivery may be deferred: views get it
-    first."""
+    """Evict keys of the largest types down to the common bound. Call while no delivery is deferred: views get
+    events before their keys leave."""
     while tables.key_bytes.used > tables.key_bytes.bound:
         keys = (state.keys for state in tables.types.values() if state.keys is not None)
         largest = max(keys, key=lambda table: table.nbytes)
@@ -202,8 +202,8 @@ def on_update_for_views(
     before: Mapping[str, Scalar] | None = None,
 ) -> None:
     """Send the last events of matching keys, and request them of the neighbours that publish. The request has
-    this epoch, and stands for those up to `newest`. With `before`, a view gets only what it was not sent or
-    did not match these values."""
+    this epoch, and stands for those up to `newest`. With `before`, a view gets only events that it was not
+    sent, or that did not match these values."""
     state = tables.types[interest.filter.event_type.name]
     waits = dict.fromkeys(tables.unsynced, UNSYNCED)
     waits |= {each.name: UNSYNCED for each in tables.peers.neighbours() if not each.synced}

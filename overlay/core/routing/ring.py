@@ -127,7 +127,7 @@ class Entry:
         return self.masks
 
     def since(self, since_ns: int, serial: int) -> Bools:
-        """bool[events]: from another interface, and entered since, if the entry is folded."""
+        """bool[events]: from another interface; in a folded entry also not before `since_ns`."""
         if self.origins is None:
             return np.full(self.batch.count, self.source != serial)
         recent: Bools = self.origins.ingress_ns >= since_ns
@@ -451,7 +451,7 @@ class Ring:
         self, serial: int, interest: Interest, since_ns: int, matching: InterestMatching
     ) -> Iterator[tuple[EventBatch, bool]]:
         """The events since that match a subscription and were not sent for it, and whether some are
-        undecided."""
+        undecided; records them as sent."""
         uid, subscription_id, region = interest.uid, interest.subscription_id, region_alone(interest)
         for entry in self._since(since_ns):
             batch, unsure = entry.batch, _NO_ROWS
