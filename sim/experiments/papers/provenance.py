@@ -13,6 +13,7 @@ import subprocess
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
@@ -69,6 +70,7 @@ def digest(paper: str, root: Path = ROOT) -> str:
     return content.hexdigest()[:16]
 
 
+@cache
 def _without_words(text: str) -> str:
     """The code of a module."""
     lines = text.split("\n")
