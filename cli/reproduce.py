@@ -79,15 +79,15 @@ def reproduce(
         with progress() as on_progress:
             plan = PaperPlan("quick" if quick else "full", seed, str(folder or ""))
             report = run(each, plan, labelled(on_progress, each) if len(papers) > 1 else on_progress)
+        others = other_verdicts(report, read_results(ROOT / "docs"))
+        shown = replace(report, notes=[*report.notes, others]) if others else report
+        reports.append(shown.as_json())
+        if not json_output:
+            print_report(shown, Console())
+        if folder is not None:
+            write_files(shown, folder)
         if write:
             write_results(report, docs)
-        if others := other_verdicts(report, read_results(ROOT / "docs")):
-            report = replace(report, notes=[*report.notes, others])
-        reports.append(report.as_json())
-        if not json_output:
-            print_report(report, Console())
-        if folder is not None:
-            write_files(report, folder)
     if json_output:
         print_json(reports if paper == "all" else reports[0])
 

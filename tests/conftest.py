@@ -51,7 +51,7 @@ def spark() -> Iterator[None]:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Tests of brokers wait for half of their time."""
+    """Two per core, since tests of brokers wait for a part of their time."""
     return 2 * (os.cpu_count() or 1)
 
 
