@@ -85,6 +85,7 @@ class Matcher:
 
     @property
     def event_types(self) -> list[EventType]:
+        """The event types that have an engine."""
         return [engine.event_type for engine in self._engines.values()]
 
     @exclusive

@@ -328,11 +328,13 @@ class EventBatch:
         return self._with(self.events, self.first_sequence, None, self.results).with_contexts(())
 
     def with_results(self, results: Results | None) -> EventBatch:
+        """The same events with other results, bytes kept."""
         view = self.stamped()
         view.results = results
         return view
 
     def with_contexts(self, contexts: TraceContexts) -> EventBatch:
+        """The same events in other traces, bytes kept."""
         view = self.stamped()
         view.contexts = contexts
         return view
@@ -355,6 +357,7 @@ class EventBatch:
 
     @property
     def record_batch(self) -> pa.RecordBatch:
+        """The events as Arrow columns."""
         if self._records is None and self.columns is not None:
             self._records = self.columns.records()
         elif self._records is None:

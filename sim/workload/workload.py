@@ -75,6 +75,7 @@ class Subscriptions:
         return len(self.ids)
 
     def slice(self, start: int, stop: int) -> Subscriptions:
+        """The subscriptions at positions `start` up to `stop`."""
         values = {name: column[start:stop] for name, column in self.values.items()}
         return Subscriptions(self.ids[start:stop], self.filters, self.numbers[start:stop], values)
 
@@ -93,6 +94,7 @@ class Workload(ABC):
         return list(self._groups(count, np.random.default_rng([seed, _SUBSCRIPTIONS])))
 
     def events(self, count: int, *, seed: int = 0) -> EventBatch:
+        """One batch of `count` events."""
         return self._events(count, np.random.default_rng([seed, _EVENTS]))
 
     def arrivals(self, groups: list[SubscriptionGroup]) -> list[list[SubscriptionGroup]]:
